@@ -12,10 +12,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Block(Protocol):
-    """A part of the program that is recorded inside a ``with`` statement.
-
-    It is the type of what ``span()``, ``step()``, ``epoch()`` and ``phase()`` return.
-    """
+    """Context manager that ``span()``, ``step()``, ``epoch()`` and ``phase()`` return."""
 
     def __enter__(self) -> Block:
         """Start the block."""
@@ -30,18 +27,18 @@ class Block(Protocol):
         """End the block; exceptions propagate."""
 
     def set(self, **attributes: Any) -> None:
-        """Record attributes; later values win."""
+        """Record attributes; later values replace earlier ones."""
 
 
 class Decorator(Block, Protocol):
     """A block that also decorates functions."""
 
     def __call__(self, function: F) -> F:
-        """Return the function with each of its calls recorded."""
+        """Return a wrapper of the function that records each call."""
 
 
 class Invisible:
-    """Stand-in for a section in a compiled function: it contains nothing that breaks the graph."""
+    """Section that records nothing, e.g. in a compiled function, whose graph it does not break."""
 
     def __enter__(self) -> Invisible:
         return self
@@ -54,4 +51,4 @@ class Invisible:
         return function
 
     def set(self, **attributes: Any) -> None:
-        """Record nothing."""
+        """Do nothing."""

@@ -1,8 +1,9 @@
 """Decorators that record calls of functions, coroutines, generators and async generators.
 
-The wrapper has the kind of the wrapped function (``iscoroutinefunction`` and the like stay true).
-It adds one frame, and passes through while nothing is recorded or torch.compile traces it. A
-generator's section is current only while its body runs: the consumer never sees it.
+The wrapper is of the same kind as the wrapped function, so that ``iscoroutinefunction`` and the
+like have the same result. It adds one frame. While nothing is recorded or torch.compile traces it,
+it only calls the function. A generator's section is current only while its body runs, not in the
+code that consumes its values.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ if TYPE_CHECKING:
 
 
 class Recordable(Protocol):
-    """Description of the section that each call is recorded as."""
+    """Description of a section, by which each call of a function is recorded."""
 
     name: Any
     attributes: Mapping[str, Any] | None
 
     def short_way(self) -> Any:
-        """Return a fresh section, not entered yet; None if nothing is recorded."""
+        """Return a new section, to be entered; None if nothing is recorded."""
 
     def named(self, name: str, attributes: Mapping[str, Any]) -> Any:
-        """Return the same description under another name."""
+        """Return a copy with another name and other attributes."""
 
 
 def decorate(handle: Recordable, function: Any, wrap_function: Callable[[Any, Any], Any]) -> Any:
-    """Return ``function``, recorded under the handle's name, or its own.
+    """Return a wrapper that records each call of a function.
 
     Args:
-        handle: the section to record.
-        function: the decorated function.
-        wrap_function: wraps a plain function at the least cost.
+        handle: describes the section; without a name, the function's name is used.
+        function: the function, static or class method; anything else is returned with a warning.
+        wrap_function: wraps a plain function at minimum cost.
     """
     if isinstance(function, staticmethod | classmethod):
         return type(function)(decorate(handle, function.__func__, wrap_function))
@@ -93,17 +94,17 @@ def _wrap_coroutine(handle: Recordable, function: Any) -> Any:
 
 
 class _Body:
-    """The section of a generator: current while the body runs, and only then."""
+    """Section of a generator, which is current only while the generator's body runs."""
 
     __slots__ = ("_adds_up", "_inside", "_is_current", "_section")
 
     def __init__(self, handle: Recordable) -> None:
         self._section = section = handle.short_way()
-        # A stand-in that records nothing is never in a context.
+        # False for a substitute that records nothing, which never becomes current.
         self._is_current = isinstance(section, SectionContext)
         self._adds_up = self._is_current and section.adds_up
         self._inside: Any = None
-        """The current context in the body; None: the body has not started."""
+        """Context that is current inside the body; None: the body has not started."""
 
     def run(self, step: Callable[..., Any], *args: Any) -> Any:
         """Run the body up to its next ``yield``."""
@@ -140,19 +141,19 @@ class _Body:
     def _resume(self) -> Token[Any] | None:
         section = self._section
         if self._adds_up:
-            # Each turn is a call of its own: it may run in another section than the previous turn.
+            # Each resumption is a separate aggregated call: the enclosing section may differ.
             section.__enter__()
             self._inside = self._inside or section
         elif self._inside is None:
             section.__enter__()
             self._inside = section
-            # No call: the section is entered by now, and has to be left. The consumer runs between
-            # turns.
+            # No calls below: an exception after one would leave the entered section current. Thread
+            # usage is invalid, because the consumer runs between resumptions.
             extra = section.extra
             if extra is not None and extra.usage is not None:
                 extra.usage.turn = MANY
             return getattr(section, "token", None)
-        # What the body itself had open at its yield becomes current again with it.
+        # Includes sections that the body had open at its last ``yield``.
         return CURRENT.set(self._inside)
 
     @at_once
@@ -169,16 +170,16 @@ class _Body:
             if token is not None:
                 CURRENT.reset(token)
                 self._inside = current
-            elif current is not around:  # interrupted before the token, so before the body
+            elif current is not around:  # interrupted before the token was stored
                 CURRENT.set(around)
         except ValueError as error:
             if is_foreign(error):
                 raise
-            return  # the body was run in another context, which is gone with its task
+            return  # the body ran in another context, that of an ended task
         except RuntimeError as error:
             if is_foreign(error):
                 raise
-            # else it is the second time
+            # Otherwise the token was already used: this call is a retry.
         if self._adds_up:
             self._section.__exit__(None, None, None)
 
@@ -220,7 +221,8 @@ def _wrap_generator(handle: Recordable, function: Any) -> Any:
             body.end()
             return stop.value
         except BaseException as error:
-            # It may have arrived between two turns: what the body has open is left in its context.
+            # The exception may have arrived between two resumptions: close the body in its context,
+            # so that sections that it has open are exited.
             body.leave(generator.close)
             body.end(error)
             raise

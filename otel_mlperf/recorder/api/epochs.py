@@ -1,4 +1,4 @@
-"""Epochs and phases of a run: ``epochs()``, ``epoch()`` and ``phase()``."""
+"""The public calls ``epochs``, ``epoch`` and ``phase``."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _FRAMES = 40
-"""More frames than any block needs to start or end."""
+"""Maximum number of stack frames that a block needs to start or end."""
 
 
-def _ask_for_stack(frames: int = _FRAMES) -> None:
-    """Check that a block that starts here can also end; 2 µs.
+def _require_stack(frames: int = _FRAMES) -> None:
+    """Check that the stack suffices to start and end a block; costs 2 µs.
 
     Raises:
-        RecursionError: the program is at the end of its stack.
+        RecursionError: it does not suffice.
     """
     if frames:
-        _ask_for_stack(frames - 1)
+        _require_stack(frames - 1)
 
 
 class _Opened:
-    """One entering of a block: what is needed to leave it, known before anything is opened."""
+    """State of an entered block, needed for its exit; created before its section is opened."""
 
     def __init__(self, recorder: Recorder, section: Section, before: Any, around: Any) -> None:
         self.recorder, self.section = recorder, section
         self.before = before
-        """The phase or epoch that becomes current again afterwards."""
+        """The previous phase or epoch, which becomes current again at the end."""
         self.around: _Opened | None = around
-        """The entering of the same block that encloses this one."""
+        """State of the enclosing entry, if the same block was entered recursively."""
 
 
 class _Frame:
-    """Base of all blocks that are not steps: none of its methods may raise."""
+    """Base of epoch and phase blocks; internal errors in its methods are only counted."""
 
     def __init__(self) -> None:
         self._opened: _Opened | None = None
@@ -61,7 +61,7 @@ class _Frame:
             recorder = active()
             if recorder is None or is_compiling():
                 return Invisible()
-            _ask_for_stack()
+            _require_stack()
             return self._begin(recorder)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
@@ -75,28 +75,32 @@ class _Frame:
         trace: TracebackType | None,
     ) -> None:
         try:
-            is_begun = True
+            has_started = True
             self._leave(lambda opened: opened.section.__exit__(kind, error, trace))
         except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
             try:
-                del is_begun
-            except UnboundLocalError:  # at the first instruction; determined without a call
+                del has_started
+            except UnboundLocalError:  # interrupted before the first instruction
                 try_again(self._leave, lambda opened: opened.section.__exit__(kind, error, trace))
             internal_error(problem)
 
     @at_once
     def _leave(self, leave: Callable[[_Opened], object]) -> None:
-        """Leave what was entered last; ``leave`` is idempotent."""
+        """Exit the innermost entry of the block.
+
+        Args:
+            leave: exits the section; must be idempotent.
+        """
         try:
             opened = self._opened
             if opened is not None:
-                self._tell_ending()
+                self._notify_end()
                 leave(opened)
                 self._restore(opened)
         except BaseException:
             try:
                 left = opened
-            except UnboundLocalError:  # at the first instruction; determined without a call
+            except UnboundLocalError:  # interrupted before the first instruction
                 left = self._opened
             if left is not None:
                 try_again(self._leave_rest, left, leave)
@@ -106,13 +110,13 @@ class _Frame:
         leave(opened)
         self._restore(opened)
 
-    def _take_back(self, opened: _Opened, problem: BaseException) -> None:
-        """Undo the opening of a block that is never entered, so that nothing would leave it."""
+    def _undo_start(self, opened: _Opened, problem: BaseException) -> None:
+        """Undo the start of a block whose ``__enter__`` failed: ``__exit__`` will not be called."""
         opened.section.__exit__(type(problem), problem, problem.__traceback__)
         self._restore(opened)
 
     def _restore(self, opened: _Opened) -> None:
-        """Make the block non-current."""
+        """Remove the section from the outer ones, and restore the previous phase or epoch."""
         if opened.section in opened.recorder.parents.outer:
             opened.recorder.parents.outer.remove(opened.section)
         self._set_current(opened.recorder, opened.before)
@@ -120,7 +124,7 @@ class _Frame:
             self._opened = opened.around
 
     def set(self, **attributes: Any) -> None:
-        """Record nothing: the value of the ``with`` statement is the open section."""
+        """Do nothing: the value of the ``with`` statement, the open section, accepts attributes."""
 
     def _begin(self, recorder: Recorder) -> Section:
         raise NotImplementedError
@@ -128,12 +132,12 @@ class _Frame:
     def _set_current(self, recorder: Recorder, value: Any) -> None:
         raise NotImplementedError
 
-    def _tell_ending(self) -> None:
-        """Called before the block ends."""
+    def _notify_end(self) -> None:
+        """Notify listeners before the block ends."""
 
 
 class Epoch(_Frame):
-    """One epoch as a block: ``with epoch(3):``."""
+    """Context manager of one epoch: ``with epoch(3):``."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -152,33 +156,38 @@ class Epoch(_Frame):
             self._set_current(recorder, int(self._number))
             recorder.parents.outer.append(section)
         except BaseException as problem:
-            try_again(self._take_back, opened, problem)
+            try_again(self._undo_start, opened, problem)
             raise
         return section
 
     def _set_current(self, recorder: Recorder, value: Any) -> None:
         recorder.stepping.epoch = value
 
-    def _tell_ending(self) -> None:
+    def _notify_end(self) -> None:
         if self._opened is not None:
             _note_peaks(self._opened)
 
     @at_once
     def drop(self, *, is_suspicious: bool) -> None:
-        """End the epoch whose loop's iterator is gone: by ``break``, or perhaps by an exception."""
+        """End an epoch whose loop's iterator was released, by ``break`` or an exception.
+
+        Args:
+            is_suspicious: whether an exception may be propagating; the epoch is then pending.
+        """
         try:
             opened = self._opened
             if opened is None or not opened.section.at:
                 return
             _note_peaks(opened)
-            # First: the next epoch must not find this one around it. The row may wait longer.
+            # First, because the next epoch must not be inside this one, whose row may be written
+            # later.
             self._restore(opened)
             abandoned, end = opened.recorder.stepping.abandoned, _ending(opened)
             abandoned.add(opened.section, end, is_suspicious=is_suspicious)
         except BaseException as error:  # noqa: BLE001 - foreign exceptions propagate
             try:
                 left = opened
-            except UnboundLocalError:  # as above
+            except UnboundLocalError:  # interrupted before the first instruction
                 left = self._opened
             if left is not None:
                 try_again(
@@ -188,7 +197,10 @@ class Epoch(_Frame):
 
 
 def _note_peaks(opened: _Opened) -> None:
-    """Read the peaks when an epoch ends: a reading of the agent may be some seconds later."""
+    """Add memory peaks to the attributes of an ending epoch.
+
+    They are read here, because the agent's next reading may be seconds later.
+    """
     section = opened.section
     if not section.at:
         return
@@ -208,12 +220,12 @@ def _ending(opened: _Opened) -> End:
 
 
 def epoch(number: int) -> Block:
-    """Record epoch ``number`` as a block, for loops that ``epochs`` does not fit."""
+    """Record a block as epoch ``number``, for loops to which ``epochs`` cannot be applied."""
     return Invisible() if is_compiling() else Epoch(number)
 
 
 class Epochs(Generic[T]):
-    """An iterable whose turns are epochs; see ``epochs()``."""
+    """Iterable whose iterations are recorded as epochs; see ``epochs()``."""
 
     def __init__(self, of: Iterable[T], start: int) -> None:
         self._of, self._start = of, start
@@ -226,7 +238,7 @@ class Epochs(Generic[T]):
 
 
 class EpochIterator(Generic[T]):
-    """One pass: an epoch ends when the next one is requested, or the loop is left."""
+    """Iterator that ends an epoch when the next one is requested or the loop is left."""
 
     def __init__(self, inner: Iterator[T], number: int) -> None:
         self._inner, self._number = inner, number
@@ -242,7 +254,7 @@ class EpochIterator(Generic[T]):
         self._number += 1
         epoch.__enter__()
         self._open = epoch
-        _tell_left(self._inner)
+        _store_remaining_epochs(self._inner)
         return value
 
     def close(self) -> None:
@@ -255,12 +267,12 @@ class EpochIterator(Generic[T]):
     def drop(self) -> None:
         """End the epoch of an iterator that is no longer referenced."""
         try:
-            # It may have been interrupted in its constructor: then it has no epoch.
+            # The attribute is missing if the constructor was interrupted.
             opened = getattr(self, "_open", None)
             if opened is not None:
                 opened.drop(is_suspicious=is_suspicious(3))
         except BaseException:
-            # It may have been interrupted before that: dropping twice is harmless.
+            # Repeat it, because the interrupt may have preceded it; it is idempotent.
             try_again(self._drop_calmly)
             raise
 
@@ -269,16 +281,16 @@ class EpochIterator(Generic[T]):
         if opened is not None:
             opened.drop(is_suspicious=False)
 
-    # The interpreter would drop what a signal handler raises in a finalizer.
+    # Raise exceptions of signal handlers afterwards: in a finalizer, the interpreter drops them.
     __del__ = raises_afterwards(drop)
 
 
-def _tell_left(inner: Iterator[Any]) -> None:
-    """Report how many epochs are left, this one included, so that the planned steps are known."""
+def _store_remaining_epochs(inner: Iterator[Any]) -> None:
+    """Store the number of remaining epochs, including the open one, to derive planned steps."""
     try:
-        recorder, left = active(), find_left(inner)
-        if recorder is not None and left is not None:
-            recorder.stepping.epochs_left = left + 1
+        recorder, remaining = active(), find_left(inner)
+        if recorder is not None and remaining is not None:
+            recorder.stepping.epochs_left = remaining + 1
     except Exception as error:  # noqa: BLE001 - recording never raises
         internal_error(error)
 
@@ -288,17 +300,17 @@ def epochs(of: int, *, start: int = 0) -> Epochs[int]: ...
 @overload
 def epochs(of: Iterable[T], *, start: int = 0) -> Epochs[T]: ...
 def epochs(of: Any, *, start: int = 0) -> Epochs[Any]:
-    """Record the turns of a loop as epochs.
+    """Record the iterations of a loop as epochs.
 
     Args:
-        of: the total number of epochs, or an iterable with one item for each.
-        start: number of the first: ``epochs(10, start=4)`` yields 4 to 9.
+        of: the total number of epochs, or an iterable with an item for each epoch.
+        start: number of the first epoch: ``epochs(10, start=4)`` yields 4 to 9.
     """
     return Epochs(range(start, of) if isinstance(of, int) else of, start)
 
 
 class Phase(_Frame):
-    """A phase as a block; steps inside it have numbers of their own."""
+    """Context manager of a phase, inside which steps are numbered separately."""
 
     def __init__(self, name: str) -> None:
         self._name = names.PHASE_OF.get(name, name) if isinstance(name, str) else name
@@ -329,39 +341,39 @@ class Phase(_Frame):
             if opened is None:
                 try_again(self._set_current, recorder, before)
             else:
-                try_again(self._take_back, opened, problem)
+                try_again(self._undo_start, opened, problem)
             raise
         return section
 
     def _set_current(self, recorder: Recorder, value: Any) -> None:
         recorder.registry.set_phase(value)
-        recording.refresh()  # span() caches the names of one phase in a global of its own
+        recording.refresh()  # span() caches the names of one phase in a global
 
-    def _tell_ending(self) -> None:
+    def _notify_end(self) -> None:
         assert self._opened is not None
         PHASE.tell(self._opened.recorder.registry.phase, False)
 
     def end(self, at_ns: int) -> None:
-        """End an inferred phase at a time that has passed."""
+        """End an inferred phase at an earlier time."""
         self._leave(lambda opened: opened.recorder.sections.exit_slow(
             opened.section, max(at_ns, opened.section.t0), None
         ))  # fmt: skip
 
     def cancel(self) -> None:
-        """Cancel the phase: it was none, and its sections go to what encloses it."""
+        """Cancel an inferred phase that was none; its sections belong to the enclosing section."""
 
-        def take_back(opened: _Opened) -> None:
+        def undo_start(opened: _Opened) -> None:
             opened.recorder.sections.leave(opened.section)
             opened.recorder.stepping.cancel_section(opened.section)
 
-        self._leave(take_back)
+        self._leave(undo_start)
 
 
 def phase(name: str) -> Block:
     """Record a block as a phase of the run: train, validate, test or predict.
 
-    Common synonyms (``eval``, ``val``, ``inference``, …) are accepted. Its steps have numbers of
-    their own. Inside an open step it belongs to the run's trace, and the step's measured duration
-    excludes it.
+    Common synonyms (``eval``, ``val``, ``inference``, …) are accepted. Each phase counts its own
+    steps. A phase inside an open step belongs to the run's trace, and the step's duration excludes
+    it.
     """
     return Invisible() if is_compiling() else Phase(name)

@@ -1,8 +1,8 @@
 """Durations and byte counts of the program's file reads and writes.
 
-While files are watched, ``open()`` returns the same kinds of objects as before. They wrap a raw
-file of this module that times the calls to the kernel. Data that a buffer already contains costs
-nothing and is not counted. Files that a library opens without Python's ``open`` are not seen.
+While files are watched, ``open()`` returns objects of the usual types, which wrap a raw file that
+measures its system calls. Reads from a buffer have no cost and are not counted. Files that a
+library opens without Python's ``open`` are not watched.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECTIONS: Final = {names.FILE_READ: names.SPAN_FILE_READ, names.FILE_WRITE: nam
 
 
 class _Busy(threading.local):
-    """Whether this thread is in a timed call: reads of the recorder itself are not timed."""
+    """Whether this thread is in a measured call, inside which no further calls are measured."""
 
     yes = False
 
@@ -40,13 +40,13 @@ _busy = _Busy()
 
 
 class FileWatch:
-    """Watch of files until ``stop()``, or until the end of the block that it is used as."""
+    """Watch of files until ``stop()``; a context manager that stops at its end."""
 
     def __init__(self) -> None:
         self._is_on = True
 
     def stop(self) -> None:
-        """Stop watching files that are opened from now on; idempotent."""
+        """Stop watching files that are opened later; idempotent."""
         if self._is_on:
             self._is_on = False
             _open.leave()
@@ -61,20 +61,20 @@ class FileWatch:
 def watch_files() -> FileWatch:
     """Record reads and writes of files that are opened from now on: ``om.watch_files()``.
 
-    They are recorded as sections ``file.read`` and ``file.write``, which are only aggregated, with
-    their bytes. Off by default: a call costs some 10 µs more. Workers that are forked in the
-    meantime are watched, too. Files that are opened while no run is active are not watched. Nor are
-    files that are opened by number, with an ``opener``, or by code that is not Python's.
+    They are recorded as aggregated sections ``file.read`` and ``file.write``, and as byte counts.
+    Each read or write costs some 10 µs more. Files of forked workers are watched, too. Not watched
+    are files that are opened while no run is active, by file descriptor, with an ``opener``, or
+    without Python's ``open``.
     """
     _open.enter()
     return FileWatch()
 
 
 class _RawFile(io.FileIO):
-    """A raw file whose calls to the kernel are timed."""
+    """Raw file that measures its system calls."""
 
     def readinto(self, buffer: Any, /) -> Any:
-        """Read into a buffer."""
+        """Read into a buffer and return the number of bytes."""
         return _timed(names.FILE_READ, super().readinto, buffer)
 
     def readall(self) -> Any:
@@ -86,12 +86,12 @@ class _RawFile(io.FileIO):
         return _timed(names.FILE_READ, super().read, size)
 
     def write(self, data: Any, /) -> Any:
-        """Write as many bytes as possible."""
+        """Write as many bytes as possible and return their number."""
         return _timed(names.FILE_WRITE, super().write, data)
 
 
 def _timed(direction: str, call: Callable[..., Any], *values: Any) -> Any:
-    section = None if _busy.yes else _begin(direction)
+    section = None if _busy.yes else _enter_section(direction)
     if section is None:
         return call(*values)
     began = time.monotonic_ns()
@@ -99,12 +99,12 @@ def _timed(direction: str, call: Callable[..., Any], *values: Any) -> Any:
     try:
         done = call(*values)
     finally:
-        _end(section, direction, done, time.monotonic_ns() - began)
+        _exit_section(section, direction, done, time.monotonic_ns() - began)
     return done
 
 
-def _begin(direction: str) -> Any:
-    """Return an entered section; None if nothing is recorded."""
+def _enter_section(direction: str) -> Any:
+    """Enter a section and return it; None if nothing is recorded."""
     try:
         if active() is None:
             return None
@@ -118,7 +118,7 @@ def _begin(direction: str) -> Any:
     return section
 
 
-def _end(section: Any, direction: str, done: Any, taken_ns: int) -> None:
+def _exit_section(section: Any, direction: str, done: Any, taken_ns: int) -> None:
     try:
         section.__exit__(None, None, None)
         size = done if isinstance(done, int) else len(done or b"")
@@ -140,7 +140,7 @@ def _add(metric: Metric, value: float, direction: str) -> None:
 class _Open:
     """Replacement of ``open`` while files are watched.
 
-    It is no function, because a function that is an attribute of a class would become a method.
+    Not a function, because a class attribute ``open = open`` would become a method.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class _Open:
         self.__wrapped__ = self._given
 
     def enter(self) -> None:
-        """Add a watch."""
+        """Add a watch; the first one replaces ``open``."""
         self._watches += 1
         if self._watches == 1:
             self._given = self.__wrapped__ = builtins.open
@@ -166,14 +166,17 @@ class _Open:
                     module.open = self._given
 
     def __call__(self, file: Any, mode: Any = "r", *more: Any, **named: Any) -> Any:
-        """Return what ``open()`` returns, timed if possible."""
+        """Open a file as the original ``open`` does, as a measured file if possible."""
         if _busy.yes or not _is_plain(file, mode, more, named) or active() is None:
             return self._given(file, mode, *more, **named)
         return _open_plain(os.fspath(file), mode, *more, **named)
 
 
 def _is_plain(file: Any, mode: Any, more: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Return whether a path is opened in an ordinary way: ``open`` itself reports errors."""
+    """Return whether valid arguments open a path without special options.
+
+    All other calls go to the original ``open``, which reports errors.
+    """
     if not isinstance(file, str | bytes | os.PathLike) or type(mode) is not str:
         return False
     about = dict(zip(_ARGUMENTS, more, strict=False))
@@ -196,7 +199,7 @@ def _open_plain(
     errors: str | None = None,
     newline: str | None = None,
 ) -> Any:
-    """Open a file as ``io.open`` does, around a timed raw file."""
+    """Open a file as ``io.open`` does, with a measured raw file inside."""
     raw = _RawFile(file, mode.replace("b", "").replace("t", ""))
     given: Any = raw
     try:

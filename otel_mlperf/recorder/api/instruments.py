@@ -1,8 +1,8 @@
-"""Counters, gauges and histograms of the program.
+"""The public calls ``counter``, ``gauge`` and ``histogram``, for the program's own metrics.
 
-The same name is the same object in every run of the process. An instrument may be made before a run
-starts. An instrument is itself its series without labels. Labels are passed in the call, or once to
-``labels()``, which returns one series and so saves the lookup.
+A name always returns the same object in a process, also before and between runs. An instrument is
+itself its series without labels. Labels are passed with each value, or once to ``labels()``, which
+returns the series and so saves a lookup for each value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TOO_MANY = "more than %d instruments: later ones count as '%s'; put what varies
 
 
 class Instrument(InstrumentSeries):
-    """A named instrument; itself the series without labels."""
+    """Named instrument, which is itself its series without labels."""
 
     __slots__ = ("_sets", "unit")
     kind: ClassVar[str]
@@ -46,12 +46,12 @@ class Instrument(InstrumentSeries):
         self.unit = unit
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, in this process or another one, is the instrument of that name there.
+        # A copy is the instrument of that name in the process that unpickles it.
         return _instrument, (self.usual, self.name, self.unit)
 
 
 class Counter(Instrument, CounterSeries):
-    """A sum that only grows, ``ml.user.<name>``; made by ``counter()``."""
+    """Counter with the metric name ``ml.user.<name>``; created by ``counter()``."""
 
     __slots__ = ()
     kind = "counter"
@@ -63,13 +63,13 @@ class Counter(Instrument, CounterSeries):
         )
 
     def labels(self, **labels: Any) -> CounterSeries:
-        """Return the series with these labels, for frequent counting: ``c.labels(lang="de")``."""
+        """Return the series of a label set, for frequent counting: ``c.labels(lang="de")``."""
         return self._sets.find(labels)
 
     def add(self, value: float = 1, more: Any = None, /, **labels: Any) -> None:
         """Add ``value``, which must not be negative: ``tokens.add(512, lang="de")``.
 
-        Labels may also be passed in the form of OpenTelemetry: ``tokens.add(512, {"lang": "de"})``.
+        Labels may also be passed as in the OpenTelemetry API: ``tokens.add(512, {"lang": "de"})``.
         """
         if labels or more is not None:
             self._sets.find(labels, more).add(value)
@@ -77,11 +77,11 @@ class Counter(Instrument, CounterSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``, or with the labels passed."""
+        """Return the recording method; ``word`` is the first word of the cell without labels."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
-        # Inlined from the series, with labels: calling its method would cost a third more.
+        # Inlined code of the series' method, extended by labels: a call would cost a third more.
         def add(_: InstrumentSeries, value: Any = 1, more: Any = None, /, **labels: Any) -> None:
             nonlocal total
             try:
@@ -100,7 +100,7 @@ class Counter(Instrument, CounterSeries):
                     find(labels, more).add(value)
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory was released
+            except (OverflowError, ValueError) as error:  # too large, or the journal was unmapped
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -113,7 +113,7 @@ class Counter(Instrument, CounterSeries):
 
 
 class Gauge(Instrument, GaugeSeries):
-    """A value that goes up and down, ``ml.user.<name>``; made by ``gauge()``."""
+    """Gauge with the metric name ``ml.user.<name>``; created by ``gauge()``."""
 
     __slots__ = ()
     kind = "gauge"
@@ -125,7 +125,7 @@ class Gauge(Instrument, GaugeSeries):
         )
 
     def labels(self, **labels: Any) -> GaugeSeries:
-        """Return the series with these labels, for code that sets it often."""
+        """Return the series of a label set, for code that sets values often."""
         return self._sets.find(labels)
 
     def set(self, value: float, more: Any = None, /, **labels: Any) -> None:
@@ -136,11 +136,11 @@ class Gauge(Instrument, GaugeSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``, or with the labels passed."""
+        """Return the recording method; ``word`` is the first word of the cell without labels."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
-        # Inlined from the series, with labels: calling its method would cost a third more.
+        # Inlined code of the series' method, extended by labels: a call would cost a third more.
         def set_value(_: InstrumentSeries, value: Any, more: Any = None, /, **labels: Any) -> None:
             try:
                 kind = value.__class__
@@ -157,7 +157,7 @@ class Gauge(Instrument, GaugeSeries):
                     find(labels, more).set(value)
                 else:
                     slowly(value)
-            except (OverflowError, ValueError) as error:  # too large, or the memory was released
+            except (OverflowError, ValueError) as error:  # too large, or the journal was unmapped
                 try_slowly(slowly, value, error)
             except Exception as error:  # noqa: BLE001 - recording never raises
                 internal_error(error)
@@ -170,7 +170,7 @@ class Gauge(Instrument, GaugeSeries):
 
 
 class Histogram(Instrument, HistogramSeries):
-    """A distribution of values, ``ml.user.<name>``; made by ``histogram()``."""
+    """Histogram with the metric name ``ml.user.<name>``; created by ``histogram()``."""
 
     __slots__ = ()
     kind = "histogram"
@@ -183,11 +183,11 @@ class Histogram(Instrument, HistogramSeries):
         )
 
     def labels(self, **labels: Any) -> HistogramSeries:
-        """Return the series with these labels, for code that records often."""
+        """Return the series of a label set, for code that records values often."""
         return self._sets.find(labels)
 
     def record(self, value: float, more: Any = None, /, **labels: Any) -> None:
-        """Count ``value``, which must not be negative: ``length.record(87, lang="de")``.
+        """Record ``value``, which must not be negative: ``length.record(87, lang="de")``.
 
         Labels may be passed as in ``Counter.add``.
         """
@@ -197,7 +197,7 @@ class Histogram(Instrument, HistogramSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell at ``word``, or with the labels passed."""
+        """Return the recording method; ``word`` is the first word of the cell without labels."""
         return self.bind_with(run, word, self._sets.find)
 
 
@@ -210,39 +210,40 @@ def _content(kind: str, name: str, unit: str, labels: Labels = ()) -> tuple[Any,
 
 
 def counter(name: str, unit: str = "") -> Counter:
-    """Return a counter of the program's own, published as ``ml.user.<name>``.
+    """Return a counter of the program, published as ``ml.user.<name>``.
 
-    ``c.add(5)``, ``c.add(5, lang="de")``; for code that counts often call ``c.labels(lang="de")``
-    once and then ``.add(5)``. Adding while nothing is recorded does nothing.
+    Usage: ``c.add(5)`` or ``c.add(5, lang="de")``. Code that counts often calls
+    ``c.labels(lang="de")`` once, and ``add(5)`` of the result for each value. While nothing is
+    recorded, ``add`` does nothing.
 
     Args:
-        name: the same name is the same counter.
-        unit: UCUM (``By``, ``s``, ``{token}``), or empty.
+        name: name of the counter; a name always returns the same counter.
+        unit: UCUM unit (``By``, ``s``, ``{token}``), or empty.
     """
     return _instrument(Counter, name, unit)
 
 
 def gauge(name: str, unit: str = "") -> Gauge:
-    """Return a gauge of the program's own, published as ``ml.user.<name>``.
+    """Return a gauge of the program, published as ``ml.user.<name>``.
 
-    ``g.set(3, queue="images")``.
+    Usage: ``g.set(3, queue="images")``.
 
     Args:
-        name: the same name is the same gauge.
-        unit: UCUM (``By``, ``s``, ``{item}``), or empty.
+        name: name of the gauge; a name always returns the same gauge.
+        unit: UCUM unit (``By``, ``s``, ``{item}``), or empty.
     """
     return _instrument(Gauge, name, unit)
 
 
 def histogram(name: str, unit: str = "") -> Histogram:
-    """Return a histogram of the program's own, published as ``ml.user.<name>``.
+    """Return a histogram of the program, published as ``ml.user.<name>``.
 
-    ``h.record(87, lang="de")``. Buckets need no choice: there are eight for each doubling, of any
-    magnitude.
+    Usage: ``h.record(87, lang="de")``. Buckets need no configuration: they are exponential, eight
+    for each power of two.
 
     Args:
-        name: the same name is the same histogram.
-        unit: UCUM (``By``, ``s``, ``{token}``), or empty.
+        name: name of the histogram; a name always returns the same histogram.
+        unit: UCUM unit (``By``, ``s``, ``{token}``), or empty.
     """
     return _instrument(Histogram, name, unit)
 
@@ -262,30 +263,34 @@ Kind = TypeVar("Kind")
 
 
 def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any, *more: Any) -> Kind:
-    """Return the instrument of that name, made if necessary; log what had to be ignored.
+    """Return the instrument with a name; create it if it is missing.
+
+    A conflict with an existing instrument of the name (kind, unit) is resolved with a warning.
 
     Args:
         instruments: existing instruments, by name; their number is limited.
-        kind: its class, constructed from name and unit, with a ``kind`` as text.
-        text: its name.
-        unit: its unit, if it has one.
+        kind: class of the instrument, constructed from name and unit.
+        text: name of the instrument.
+        unit: unit of the instrument, or empty.
         *more: further arguments of the class.
     """
     make: Any = kind
-    word = safe_name_text(unit) if unit else ""
+    unit_text = safe_name_text(unit) if unit else ""
     if text not in instruments and len(instruments) >= _MOST_INSTRUMENTS:
         warn_once(_TOO_MANY, _MOST_INSTRUMENTS, names.OTHER)
-        text, word = names.OTHER, ""
-    instrument = instruments.get(text) or instruments.setdefault(text, make(text, word, *more))
+        text, unit_text = names.OTHER, ""
+    instrument = instruments.get(text) or instruments.setdefault(text, make(text, unit_text, *more))
     if not isinstance(instrument, kind):
         other = f"{text}.{make.kind}"
         warn_once(
             "%s is a %s already; the %s is published as %s", text, instrument.kind, make.kind, other
         )
         again = instruments.get(other)
-        instrument = again if isinstance(again, kind) else make(other, word, *more)
+        instrument = again if isinstance(again, kind) else make(other, unit_text, *more)
         instruments[other] = instrument
-    if instrument.unit != word:
-        warn_once(f"{text} counts in '{instrument.unit}' already; the unit '{word}' is left out")
+    if instrument.unit != unit_text:
+        warn_once(
+            f"{text} counts in '{instrument.unit}' already; the unit '{unit_text}' is left out"
+        )
     found: Kind = instrument
     return found

@@ -1,7 +1,7 @@
 """Trace and span ids in the log records of the program.
 
-The ids are fields of the log record, added on request. The field names are those of
-``opentelemetry-instrumentation-logging``, so that its formats work, and shorter ones.
+The ids are added on request as fields of each log record. Their names are those of
+``opentelemetry-instrumentation-logging``, so that its formats work, and shorter aliases.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ def log_ids() -> None:
         om.log_ids()
         logging.basicConfig(format="%(message)s trace_id=%(trace_id)s span_id=%(span_id)s")
 
-    The fields ``trace_id`` and ``span_id`` are those that Jaeger shows, 32 and 16 hexadecimal
-    digits; they are ``0`` where there is no section. ``otelTraceID`` and ``otelSpanID`` are the
-    same. ``otelTraceSampled`` is whether the trace is certain to be sampled, and
-    ``otelServiceName`` is the name of the service. So a format written for
-    ``opentelemetry-instrumentation-logging`` works. A second call does nothing.
+    Formats written for ``opentelemetry-instrumentation-logging`` work. A second call does nothing.
+    The fields of a record are:
+
+    * ``trace_id`` and ``span_id``: 32 and 16 hexadecimal digits, as shown by Jaeger; ``0`` outside
+      sections;
+    * ``otelTraceID`` and ``otelSpanID``: the same values;
+    * ``otelTraceSampled``: whether the trace is certain to be sampled;
+    * ``otelServiceName``: the name of the service.
     """
     before = logging.getLogRecordFactory()
     if not isinstance(before, _WithIds):
@@ -47,7 +50,7 @@ def log_ids() -> None:
 
 
 class _WithIds:
-    """Record factory that calls the previous factory and adds the id fields."""
+    """Log record factory that calls the previous factory and adds the id fields."""
 
     __slots__ = ("_make",)
 
@@ -56,7 +59,7 @@ class _WithIds:
 
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
         record = self._make(*args, **kwargs)
-        # A format that names a field must find it, even if the span cannot be determined.
+        # Always set all fields: a format that refers to a missing field would fail.
         record.__dict__.update(_NONE)
         try:
             _add_ids(record)

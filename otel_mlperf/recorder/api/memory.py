@@ -10,7 +10,7 @@ from otel_mlperf.recorder.core.used_so_far import Counters
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of this process; None: cannot be read."""
+    """Memory of this process; None: the value cannot be read."""
 
     resident_bytes: int | None = None
     """Current resident memory."""
@@ -19,18 +19,20 @@ class Memory:
     cuda_allocated_bytes: int | None = None
     """Memory allocated by PyTorch's allocator on the current device; None: no CUDA in use."""
     cuda_peak_bytes: int | None = None
-    """Peak of that since the start, or since ``torch.cuda.reset_peak_memory_stats()``."""
+    """Peak of ``cuda_allocated_bytes`` since the process started, or since
+    ``torch.cuda.reset_peak_memory_stats()``.
+    """
 
 
 _counters = Counters()
 
 
 def memory() -> Memory:
-    """Return the memory of this process now, with or without a run: resident, peak and CUDA.
+    """Return the current memory of this process, also without a run: resident, peak and CUDA.
 
-    The values come from the kernel and PyTorch's own statistics, in some 10 µs; nothing waits for a
-    device. ``readings()`` contains what the agent read some seconds ago, including host and
-    workers.
+    The values come from the kernel and PyTorch's own statistics. The call costs some 10 µs and does
+    not wait for a device. ``readings()`` returns the agent's readings of some seconds ago, which
+    include the host and workers.
     """
     try:
         now = _counters.of_process()

@@ -1,4 +1,4 @@
-"""Memory growth of this process since an earlier point: objects, tensors, allocated memory."""
+"""The public calls ``memory_point`` and ``memory_growth``, for growing objects and allocations."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _PROFILED: Final = int(Flag.PROFILED)
 _MOST_ROWS: Final = 50
-_MOST_KEPT: Final = 500
-"""Limit per recording: some megabytes."""
+_MAX_STORED: Final = 500
+"""Maximum number of stored results per recording; limits the file to some megabytes."""
 _NOTHING: Final = "nothing was recorded at one of the two points"
 _FAILED: Final = "it could not be worked out: the log says why"
 _NO_TENSORS: Final = "tensors: this PyTorch does not say what they hold"
@@ -33,18 +33,19 @@ _NO_SITES: Final = (
 _Counts = dict[str, list[int]]
 """Count and bytes by name."""
 _Process = tuple[int | None, int | None]
-"""Resident bytes, and bytes allocated by PyTorch's allocator on the current device."""
+"""Resident bytes, and bytes that PyTorch's allocator has allocated on the current device."""
 
 
 class MemoryPoint:
-    """A point in time since which ``memory_growth()`` counts; made by ``memory_point()``."""
+    """Point in time for ``memory_growth()``; created by ``memory_point()``."""
 
     __slots__ = ("counted", "process", "sites", "step", "unix_ns")
 
     def __init__(self) -> None:
         self.counted = b""
-        """Types, then tensors; empty: nothing was recorded. Bytes, because the objects of a
-        dictionary would be counted.
+        """Encoded counts of types and tensors; empty: nothing was recorded.
+
+        Encoded as bytes, because the objects of a dictionary would be counted themselves.
         """
         self.process: _Process = (None, None)
         self.sites: AllocationSites | None = None
@@ -52,7 +53,7 @@ class MemoryPoint:
 
 
 def memory_point(*, sites: bool = False) -> MemoryPoint:
-    """Note which objects exist now, for ``memory_growth()`` later; never raises.
+    """Count the objects that exist now, for a later ``memory_growth()``; never raises.
 
     ::
 
@@ -60,12 +61,12 @@ def memory_point(*, sites: bool = False) -> MemoryPoint:
         train_an_epoch()
         print(om.memory_growth(point))
 
-    It costs a microsecond or two for each object of the process, and changes none of them.
+    It costs one or two microseconds for each object of the process. No object is modified.
 
     Args:
-        sites: whether also to determine which lines allocate what stays, by tracemalloc: until
-            ``memory_growth()`` or the end of the run Python's allocations take several times as
-            long, and the steps count as slowed down by a profiler.
+        sites: whether to trace by tracemalloc which lines allocate memory that is not freed. Until
+            ``memory_growth()`` or the end of the run, Python's allocations then last several times
+            as long, and steps are flagged as slowed down by a profiler.
     """
     point = MemoryPoint()
     try:
@@ -80,9 +81,9 @@ def memory_point(*, sites: bool = False) -> MemoryPoint:
 def memory_growth(since: MemoryPoint) -> MemoryGrowth:
     """Return the growth since a point: objects by type, tensors, allocations by line.
 
-    Printed it is a table; ``rows`` contains all that has grown. It is stored in the run folder,
-    where ``otel-mlperf summary --functions`` shows it. Never raises; if nothing is recorded it is
-    empty.
+    The result is printed as a table; ``rows`` contains the largest growth of each kind. It is
+    stored in the run folder, and ``otel-mlperf summary --functions`` shows it. Never raises; while
+    nothing is recorded, the result is empty.
 
     Args:
         since: the result of ``memory_point()``.
@@ -115,20 +116,20 @@ def _note(point: MemoryPoint, recorder: Recorder, *, sites: bool) -> None:
 
     from otel_mlperf.recorder.instruments.allocation_sites import AllocationSites
 
-    # First: otherwise the memory of loaded modules would count as growth by the next point.
+    # Import first: otherwise the memory of imported modules would count as growth.
     from otel_mlperf.run_files import growth_file  # noqa: F401
 
-    asked = AllocationSites() if sites else None
+    new_sites = AllocationSites() if sites else None
     _slow_down(recorder)
     point.counted = msgspec.msgpack.encode(_count([]))
-    # After it: the memory of counting is no growth.
+    # After counting, so that memory allocated by it is not counted as growth.
     point.process, point.step = _process(), recorder.stepping.next_number()
     point.unix_ns = time.time_ns()
-    if asked is not None:
-        point.sites = asked
-        recorder.at_retire.append(asked.end)
-        recorder.stepping.note_profiler(asked, is_on=True)
-        asked.begin()
+    if new_sites is not None:
+        point.sites = new_sites
+        recorder.at_retire.append(new_sites.end)
+        recorder.stepping.note_profiler(new_sites, is_on=True)
+        new_sites.begin()
 
 
 def _grown(since: MemoryPoint, recorder: Recorder) -> MemoryGrowth:
@@ -137,15 +138,15 @@ def _grown(since: MemoryPoint, recorder: Recorder) -> MemoryGrowth:
     from otel_mlperf.run_files.growth_file import MemoryGrowth
 
     now, missing = _process(), list[str]()
-    # First: the following code allocates, too.
-    before, seen = _look_at_sites(since, recorder, missing)
+    # First, because the following code allocates, too.
+    before, sites_now = _finish_sites(since, recorder, missing)
     _slow_down(recorder)
     types, tensors = _count(missing)
     types_then, tensors_then = msgspec.msgpack.decode(since.counted, type=tuple[_Counts, _Counts])
     parts = [
         [*_by_name("type", types_then, types)],
         [*_by_name("tensor", tensors_then, tensors)],
-        [*_by_line(before, seen)],
+        [*_by_line(before, sites_now)],
     ]
     for rows in parts:
         rows.sort(key=lambda row: (-row.bytes, -row.count, row.name))
@@ -165,7 +166,7 @@ def _grown(since: MemoryPoint, recorder: Recorder) -> MemoryGrowth:
         more=sum(len(rows[_MOST_ROWS:]) for rows in parts),
         missing=missing,
     )
-    _keep(growth, recorder)
+    _store(growth, recorder)
     return growth
 
 
@@ -175,13 +176,13 @@ def _process() -> _Process:
 
 
 def _slow_down(recorder: Recorder) -> None:
-    """Mark the open steps as slowed down, as a profiler would."""
+    """Flag the open steps as slowed down by a profiler."""
     for step in list(recorder.stepping.open.values()):
         extra_of(step.section).flags |= _PROFILED
 
 
 def _count(missing: list[str]) -> tuple[_Counts, _Counts]:
-    """Count objects by type, and the memory of tensors by content."""
+    """Return the counts of objects by type, and of tensors' storages by description."""
     from otel_mlperf.recorder.instruments.live_objects import LiveObjects
     from otel_mlperf.recorder.instruments.live_tensors import HANDLE, count_tensors
 
@@ -197,23 +198,23 @@ def _count(missing: list[str]) -> tuple[_Counts, _Counts]:
     return types, tensors
 
 
-def _look_at_sites(
+def _finish_sites(
     since: MemoryPoint, recorder: Recorder, missing: list[str]
 ) -> tuple[bytes, bytes]:
-    """Return the allocations by line at the point and now, and stop tracing."""
+    """Stop tracing, and return encoded allocations by line at the point and now."""
     sites = since.sites
     if sites is None:
         return b"", b""
     try:
-        seen = sites.look()
+        sites_now = sites.look()
     finally:
         sites.end()
         recorder.stepping.note_profiler(sites, is_on=False)
-        with contextlib.suppress(ValueError):  # removed before, or of an earlier recording
+        with contextlib.suppress(ValueError):  # already removed, or of an earlier recording
             recorder.at_retire.remove(sites.end)
-    if not seen:
+    if not sites_now:
         missing.append(_NO_SITES)
-    return sites.before, seen
+    return sites.before, sites_now
 
 
 def _by_name(what: What, then: _Counts, now: _Counts) -> Iterator[GrowthRow]:
@@ -221,16 +222,16 @@ def _by_name(what: What, then: _Counts, now: _Counts) -> Iterator[GrowthRow]:
         yield from _row(counted, then.get(name, (0, 0)), what=what, name=name)
 
 
-def _by_line(before: bytes, seen: bytes) -> Iterator[GrowthRow]:
+def _by_line(before: bytes, encoded_now: bytes) -> Iterator[GrowthRow]:
     from otel_mlperf.recorder.instruments.allocation_sites import read_sites
 
     then = read_sites(before)
-    for (file, line), now in read_sites(seen).items():
+    for (file, line), now in read_sites(encoded_now).items():
         yield from _row(now, then.get((file, line), (0, 0)), what="site", file=file, line=line)
 
 
 def _row(now: Sequence[int], then: Sequence[int], **about: Any) -> Iterator[GrowthRow]:
-    """Yield a row if something has grown, else nothing."""
+    """Yield a row if count or bytes have grown."""
     from otel_mlperf.run_files.growth_file import GrowthRow
 
     (count, size), (count_then, size_then) = now, then
@@ -252,15 +253,15 @@ def _more(then: int | None, now: int | None) -> int | None:
     return None if then is None or now is None else now - then
 
 
-def _keep(growth: MemoryGrowth, recorder: Recorder) -> None:
-    """Write the growth to the run folder."""
+def _store(growth: MemoryGrowth, recorder: Recorder) -> None:
+    """Append the growth to a file in the run folder."""
     from otel_mlperf.run_files.growth_file import append_growth
 
     kept: dict[type, Any] = recorder.kept
     number = kept[MemoryPoint] = kept.get(MemoryPoint, 0) + 1
-    if number > _MOST_KEPT:
+    if number > _MAX_STORED:
         warn_once(
-            "memory_growth(): the first %s of a process are kept in the run folder", _MOST_KEPT
+            "memory_growth(): the first %s of a process are kept in the run folder", _MAX_STORED
         )
         return
     try:

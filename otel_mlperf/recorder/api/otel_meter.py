@@ -1,8 +1,8 @@
-"""OpenTelemetry meters of other libraries, whose metrics are recorded as series.
+"""OpenTelemetry meter provider that records other libraries' metrics as series.
 
-Metrics keep the names that their libraries chose, so that dashboards find them. A metric whose name
-this package uses too is published below ``ml.user.``, because Prometheus drops scopes. The same
-name is the same instrument, whichever library requests it; its scope is that of the first library.
+Metrics keep the names that their libraries chose, so that dashboards find them. Names that this
+package uses itself get the prefix ``ml.user.``, because Prometheus drops scopes. Instruments with
+the same name are one instrument, with the scope of the library that created it first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _instruments: dict[str, Any] = {}
 
 
 class _Labelled:
-    """The series of one instrument, by the attributes of a call."""
+    """Base of instruments with a series for each set of attributes."""
 
     kind: ClassVar[str]
     series: ClassVar[Callable[..., Any]]
@@ -60,12 +60,12 @@ class _Labelled:
         )
 
     def of(self, attributes: Any) -> Any:
-        """Return the series with these attributes."""
+        """Return the series of a set of attributes."""
         return self._plain if attributes is None else self._sets.find({}, attributes)
 
 
 class JournalCounter(_Labelled, metrics.Counter):
-    """A sum that only grows."""
+    """Counter that records into the active run."""
 
     kind = "counter"
     series = CounterSeries
@@ -76,7 +76,7 @@ class JournalCounter(_Labelled, metrics.Counter):
 
 
 class JournalUpDownCounter(_Labelled, metrics.UpDownCounter):
-    """A sum that can also decrease."""
+    """Up-down counter that records into the active run."""
 
     kind = "updowncounter"
     series = UpDownSeries
@@ -87,7 +87,7 @@ class JournalUpDownCounter(_Labelled, metrics.UpDownCounter):
 
 
 class JournalGauge(_Labelled, metrics._Gauge):
-    """A current value that is set."""
+    """Gauge that records into the active run."""
 
     kind = "gauge"
     series = GaugeSeries
@@ -98,13 +98,13 @@ class JournalGauge(_Labelled, metrics._Gauge):
 
 
 class JournalHistogram(_Labelled, metrics.Histogram):
-    """A distribution of values; its buckets need no choice."""
+    """Histogram that records into the active run, with exponential buckets."""
 
     kind = "histogram"
     series = HistogramSeries
 
     def record(self, amount: float, attributes: Any = None, context: Any = None) -> None:
-        """Count ``amount``, which must not be negative, in the span of ``context`` if given."""
+        """Record ``amount``, which must not be negative; ``context`` determines its exemplar."""
         section = _section_of(context)
         if section is None:
             self.of(attributes).record(amount)
@@ -122,7 +122,7 @@ class JournalMeterProvider(MeterProvider):
     def get_meter(
         self, name: Any = "", version: Any = None, schema_url: Any = None, attributes: Any = None
     ) -> Meter:
-        """Return a meter whose instruments keep the library's name, version and schema."""
+        """Return a meter with the library's name, version and schema URL as scope."""
         meter = JournalMeter(name)
         fields = zip(names.SCOPE_FIELDS, (name, version, schema_url), strict=True)
         meter.scope = tuple((key, safe_name_text(value)) for key, value in fields if value)
@@ -130,10 +130,10 @@ class JournalMeterProvider(MeterProvider):
 
 
 class JournalMeter(Meter):
-    """Factory of instruments; the same name is the same instrument."""
+    """Factory of instruments; a name always returns the same instrument."""
 
     scope: Labels = ()
-    """The instrumentation scope, as labels, which are not labels any more when it is sent."""
+    """Instrumentation scope in the form of labels; exporters convert it to a scope."""
 
     def create_counter(self, name: Any, unit: Any = "", description: Any = "") -> Any:
         """Return a counter."""
@@ -173,7 +173,7 @@ class JournalMeter(Meter):
 
 
 def _section_of(context: Any) -> Any:
-    """Return the section whose span is current in a context; None without a context."""
+    """Return the section whose span is current in a context, or None."""
     if context is None:
         return None
     try:

@@ -1,9 +1,9 @@
-"""Observable instruments of OpenTelemetry: scheduling and failures of their callbacks.
+"""Observable instruments of OpenTelemetry, and the schedule of their callbacks.
 
-Callbacks are called before a step, at most every five seconds, and when the run ends. A thread of
-their own would take the interpreter away from the program in the middle of a step. Their cost is
-bounded, too: after slow callbacks, a thousand times their duration passes before the next call. A
-failure belongs to the program; it is counted and logged once.
+Callbacks are called before a step, at most every five seconds, and when the run ends. They have no
+thread, which would compete for the GIL in the middle of steps. Their cost is at most 0.1 %: the
+next call follows after at least a thousand times their duration. A callback's failure is counted
+and logged once.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _EVERY_NS: Final = 5_000_000_000
-_RATIO: Final = 1000
-"""Time of the program for each nanosecond that callbacks take."""
-_MOST: Final = 2 * MOST_LABEL_SETS
+_MIN_INTERVAL_RATIO: Final = 1000
+"""Minimum interval between calls, as a multiple of the callbacks' duration."""
+_MAX_OBSERVATIONS: Final = 2 * MOST_LABEL_SETS
 _OPTIONS: Final = CallbackOptions()
 _asked: list[ObservedInstrument] = []
 
 
 class ObservedInstrument:
-    """An instrument whose values are read by callbacks."""
+    """Instrument whose values are returned by callbacks."""
 
     kind: ClassVar[str]
     call: ClassVar[str]
-    """The call that made it, for messages."""
+    """Name of the API call that creates the instrument, for messages."""
 
     def __init__(self, name: str, unit: str = "", scope: Labels = ()) -> None:
         self.unit = unit
-        # Callbacks return a total: it is stored unchanged, whatever the kind of the instrument.
+        # Gauges for all kinds of instruments, because callbacks return totals, stored unchanged.
         plain = GaugeSeries(name, content_of(self.kind, name, unit, scope))
         self._sets: LabelSets[GaugeSeries] = LabelSets(
             name,
@@ -53,16 +53,16 @@ class ObservedInstrument:
         self._callbacks: tuple[Callable[[CallbackOptions], Iterable[Any]], ...] = ()
 
     def ask(self, callbacks: Iterable[Any]) -> None:
-        """Add callbacks, which are called from now on."""
+        """Register callbacks."""
         if not self._callbacks:
             _asked.append(self)
         self._callbacks = (*self._callbacks, *map(_callable, callbacks))
 
     def look(self) -> None:
-        """Call the callbacks once."""
+        """Call the callbacks once and store their values."""
         for callback in self._callbacks:
             try:
-                for observation in islice(callback(_OPTIONS) or (), _MOST):
+                for observation in islice(callback(_OPTIONS) or (), _MAX_OBSERVATIONS):
                     series = self._sets.find({}, observation.attributes)
                     series.set(observation.value)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's own
@@ -70,31 +70,31 @@ class ObservedInstrument:
 
 
 class ObservedCounter(ObservedInstrument, metrics.ObservableCounter):
-    """A sum that only grows."""
+    """Monotonic sum, read by callbacks."""
 
     kind = "counter"
     call = "create_observable_counter"
 
 
 class ObservedUpDownCounter(ObservedInstrument, metrics.ObservableUpDownCounter):
-    """A sum that can also decrease."""
+    """Sum that may also decrease, read by callbacks."""
 
     kind = "updowncounter"
     call = "create_observable_up_down_counter"
 
 
 class ObservedGauge(ObservedInstrument, metrics.ObservableGauge):
-    """A value that is read."""
+    """Current value, read by callbacks."""
 
     kind = "gauge"
     call = "create_observable_gauge"
 
 
 class ObservedWatch:
-    """Schedule of all callbacks while one run lasts.
+    """Schedule of all callbacks during one run.
 
     Args:
-        clock: monotonic nanoseconds.
+        clock: returns monotonic time in ns.
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -102,43 +102,43 @@ class ObservedWatch:
         self._due_ns = 0
 
     def look(self) -> None:
-        """Call the callbacks if they are due; otherwise it costs one clock read."""
+        """Call the callbacks if they are due; costs one clock read otherwise."""
         if _asked and self._clock() >= self._due_ns:
             self.ask_all()
 
     def ask_all(self) -> None:
-        """Call the callbacks now; never raises."""
+        """Call all callbacks immediately; never raises."""
         try:
             began = self._clock()
             self._due_ns = began + _EVERY_NS  # first: a callback may itself start a step
             for instrument in tuple(_asked):
                 instrument.look()
             ended = self._clock()
-            self._due_ns = ended + max(_EVERY_NS, _RATIO * (ended - began))
+            self._due_ns = ended + max(_EVERY_NS, _MIN_INTERVAL_RATIO * (ended - began))
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 
 
 def watch(run: Run) -> None:
-    """Call the callbacks as long as ``run`` lasts."""
+    """Call the callbacks during ``run``."""
     recorder = run._recorder
     if recorder is not None:
-        asked = ObservedWatch()
-        recorder.stepping.before_step.append(asked.look)
-        run.before_end.append(asked.ask_all)
+        schedule = ObservedWatch()
+        recorder.stepping.before_step.append(schedule.look)
+        run.before_end.append(schedule.ask_all)
 
 
 def _callable(callback: Any) -> Callable[[CallbackOptions], Iterable[Any]]:
-    """Return a function that returns the values; for a generator its next turn, as in the API."""
+    """Return a function that returns the values; for a generator, it resumes the generator."""
     if not isinstance(callback, Generator):
         return callback  # type: ignore[no-any-return]
-    is_begun = False
+    is_started = False
 
     def turn(options: CallbackOptions) -> Iterable[Any]:
-        nonlocal is_begun
+        nonlocal is_started
         try:
-            if not is_begun:
-                is_begun = True
+            if not is_started:
+                is_started = True
                 next(callback)
             values: Iterable[Any] = callback.send(options)
         except StopIteration:

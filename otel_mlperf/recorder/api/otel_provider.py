@@ -1,7 +1,7 @@
 """Installation of OpenTelemetry providers that record other libraries' signals in the journal.
 
-They are installed only on request (``provider="install"``): the API accepts one provider of each
-kind for a process's lifetime, and that choice belongs to the application.
+They are installed only on request (``provider="install"``), because the choice belongs to the
+application: the API accepts one provider of each kind for the lifetime of a process.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.lifecycle.run import Run
 
-_NOBODYS: Final = ("ProxyTracerProvider", "_ProxyMeterProvider")
-"""Proxies that the API uses as long as there is no provider."""
+_PROXIES: Final = ("ProxyTracerProvider", "_ProxyMeterProvider")
+"""Classes of the proxies that the API uses before a provider is set."""
 
 
 def install(run: Run) -> None:
-    """Install the recorder's providers as the application's, for each kind without a provider."""
+    """Install the recorder's tracer and meter providers, where the application has none."""
     if _is_free(trace.get_tracer_provider(), JournalTracerProvider, "tracer", "spans"):
         trace.set_tracer_provider(JournalTracerProvider())
     if _is_free(metrics.get_meter_provider(), JournalMeterProvider, "meter", "metrics"):
@@ -36,17 +36,20 @@ def install(run: Run) -> None:
     watch(run)
 
 
-def _is_free(provider: Any, ours: type[Any], kind: str, what: str) -> bool:
-    if type(provider).__name__ in _NOBODYS:
+def _is_free(provider: Any, ours: type[Any], kind: str, signals: str) -> bool:
+    if type(provider).__name__ in _PROXIES:
         return True
     if not isinstance(provider, ours):
         warn_once(f"provider='install': the application has a {kind} provider already; it is left "
-                  f"alone, and {what} of other libraries go there")  # fmt: skip
+                  f"alone, and {signals} of other libraries go there")  # fmt: skip
     return False
 
 
 def _install_propagators(environ: Mapping[str, str]) -> None:
-    """Install the propagators that a settings file names; the API itself reads the variable."""
+    """Install the propagators that a declarative configuration file names.
+
+    The API itself reads only the variable ``OTEL_PROPAGATORS``.
+    """
     if not any(environ.get(name) for name in VARIABLES):
         return
     names = [name for name in declare(environ)[0].get(PROPAGATORS, "").split(",") if name]

@@ -1,8 +1,7 @@
-"""OpenTelemetry tracers of other libraries, whose spans are recorded as sections.
+"""OpenTelemetry tracer provider that records other libraries' spans as sections.
 
-Most spans are opened, made current and ended by one ``with``, on one thread. Such a span is a
-section with an OpenTelemetry interface and costs little more than a section. Its trace id, for
-example, is derived only when it is requested.
+Most spans are opened, made current and ended by one ``with`` statement in one thread. Such a span
+costs little more than a section, because its ids, for example, are derived only on request.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class JournalTracerProvider(TracerProvider):
         schema_url: str | None = None,
         attributes: Any = None,
     ) -> Tracer:
-        """Return a tracer whose spans keep the library's name, version and schema."""
+        """Return a tracer with the library's name, version and schema URL as scope."""
         given = (instrumenting_module_name, instrumenting_library_version, schema_url)
         fields = zip(names.SCOPE_FIELDS, given, strict=True)
         return JournalTracer({key: safe_name_text(value) for key, value in fields if value})
@@ -59,7 +58,7 @@ class JournalTracer(Tracer):
     """Tracer that records spans as sections.
 
     Args:
-        scope: the instrumentation scope of its spans, as constant attributes.
+        scope: instrumentation scope of the spans, as constant attributes.
     """
 
     def __init__(self, scope: Mapping[str, str]) -> None:
@@ -76,9 +75,9 @@ class JournalTracer(Tracer):
         record_exception: bool = True,
         set_status_on_exception: bool = True,
     ) -> Span:
-        """Open a section that ends with ``end()``; it is not made current.
+        """Return the span of an opened section, which is not current and ends with ``end()``.
 
-        Without a run it is a span that records nothing and passes the context on.
+        Without a run, return a span that records nothing and propagates the context.
         """
         try:
             recorder = active()
@@ -106,7 +105,7 @@ class JournalTracer(Tracer):
         set_status_on_exception: bool = True,
         end_on_exit: bool = True,
     ) -> Any:
-        """Open a section, make it current and end it with the block; also a decorator."""
+        """Return a context manager and decorator for a section that is current in its block."""
         is_usual = record_exception and set_status_on_exception and end_on_exit
         if context is None and start_time is None and not links and is_usual:
             try:
@@ -123,7 +122,7 @@ class JournalTracer(Tracer):
 
     @_agnosticcontextmanager
     def make_current(self, about: tuple[Any, ...], *how: bool) -> Iterator[Span]:
-        """Open a section only when it is entered, anew for each call of a decorated function."""
+        """Open a section when the block, or a call of the decorated function, is entered."""
         with trace.use_span(span := self.start_span(*about), *how):
             yield span
 
@@ -135,24 +134,24 @@ class JournalTracer(Tracer):
             constant = {**self._scope, **_kind_attribute(kind)}
             entry = recorder.registry.entry(key, text, None, constant)
         section = recorder.sections.make(entry)
-        section.at = 0  # it may be read before it is entered
+        section.at = 0  # may be read before the section is entered
         if attributes:
             if isinstance(attributes, Mapping):
                 extra = section.extra = Attributes()
                 extra.attributes = safe_attributes(attributes)
             else:
-                what = type(attributes).__name__
-                warn_once(f"the span {text!r}: attributes are a {what}, left out")
+                kind_of_attributes = type(attributes).__name__
+                warn_once(f"the span {text!r}: attributes are a {kind_of_attributes}, left out")
         return section
 
 
 def _kind_attribute(kind: Any) -> dict[str, str]:
-    is_told = isinstance(kind, SpanKind) and kind is not SpanKind.INTERNAL
-    return {names.SPAN_KIND: kind.name.lower()} if is_told else {}
+    is_recorded = isinstance(kind, SpanKind) and kind is not SpanKind.INTERNAL
+    return {names.SPAN_KIND: kind.name.lower()} if is_recorded else {}
 
 
 class ForeignSpan(SectionSpan):
-    """A section as seen by the library that made it."""
+    """Span of a section that a library created by a tracer."""
 
     __slots__ = ()
 
@@ -160,7 +159,7 @@ class ForeignSpan(SectionSpan):
         self.section = section
 
     def get_span_context(self) -> SpanContext:
-        """Return trace id and span id, the ones that are exported."""
+        """Return the trace id and span id with which the section is exported."""
         try:
             return self._context
         except AttributeError:
@@ -179,13 +178,13 @@ class ForeignSpan(SectionSpan):
 
 
 class OpenedSpan(ForeignSpan):
-    """A span that ends by a call of ``end()``."""
+    """Span that ends by a call of ``end()``."""
 
     __slots__ = ()
 
 
 class BlockSpan(ForeignSpan):
-    """A span that ``with`` opens, makes current and ends; decorated functions get new spans."""
+    """Span that ``with`` opens, makes current and ends; also a decorator."""
 
     __slots__ = ("_about",)
 
@@ -207,11 +206,11 @@ class BlockSpan(ForeignSpan):
         section: Any = self.section
         if section.at:
             section.__exit__(kind, error, trace)
-        else:  # ``end()`` was called before
+        else:  # already ended by ``end()``
             section.recording.sections.leave(section)
 
     def __call__(self, function: Callable[..., Any]) -> Any:
-        """Decorate a function or coroutine: each call is a span of its own."""
+        """Decorate a function or coroutine function: each call gets its own span."""
         tracer, name, kind, attributes = self._about
         return tracer.make_current(
             (name, None, kind, attributes, None, None), True, True, True

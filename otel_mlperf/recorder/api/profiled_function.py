@@ -1,4 +1,4 @@
-"""Profile kinds of ``span(profile=)`` for functions, and warnings where profiling is impossible."""
+"""Checks of ``span(profile=)``, and the decorator of functions whose lines are profiled."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.api.span import Handle
 
 
-def known_profile(asked: Any) -> str:
-    """Return the requested kind of profile; empty, with a warning, if it is unknown."""
-    if asked is None:
+def known_profile(requested: Any) -> str:
+    """Return the requested kind of profile; empty, with a warning, if it is unavailable."""
+    if requested is None:
         return ""
-    if asked == LineProfile.kind and (why := why_no_lines()):
+    if requested == LineProfile.kind and (why := why_no_lines()):
         warn_once("span(profile='lines') is recorded without: %s", why)
         return ""
-    if asked in PROFILES:
-        if asked == "memory":
+    if requested in PROFILES:
+        if requested == "memory":
             from otel_mlperf.recorder.sections.allocation_profile import has_memray
 
-            has_memray()  # loaded now rather than within the first call
-        return str(asked)
+            has_memray()  # imports memray now instead of in the first profiled call
+        return str(requested)
     kinds = ", ".join(PROFILES)
-    warn_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)
+    warn_once("span(profile=%.40r): it is one of %s; recorded without", requested, kinds)
     return ""
 
 
 def profile_for(function: Any, profile: str) -> str:
-    """Return that kind if calls of a function can be profiled so; else empty, with a warning."""
+    """Return ``profile`` if calls of a function can be profiled so; else empty, with a warning."""
     plain = getattr(function, "__func__", function)  # of a static or class method
     if profile and (inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)):
         warn_once("span(profile=) is for blocks, functions and coroutines; %r is a generator: "
@@ -49,12 +49,12 @@ def profile_for(function: Any, profile: str) -> str:
 
 
 def has_lines(profile: str) -> bool:
-    """Return whether a kind profiles lines, for which a copy of the function is called."""
+    """Return whether a kind of profile requires ``wrap_lines``: it calls a copy of the function."""
     return profile == LineProfile.kind
 
 
 def wrap_lines(handle: Handle, function: Any) -> Any:
-    """Decorate a function whose first calls are profiled by their lines."""
+    """Decorate a function so that the lines of its first calls are profiled."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Latest readings of the agent, for programs that need them without a sampler of their own.
+"""The public call ``readings``, which returns the agent's latest readings.
 
-They come from one file that the agent maintains next to the journals.
+They are read from a file that the agent updates next to the journals.
 """
 
 from __future__ import annotations
@@ -31,58 +31,58 @@ _WORKERS = {names.PROCESS_ROLE: "worker"}
 
 @dataclass(frozen=True, slots=True)
 class ProcessReadings:
-    """Readings of this process and its DataLoader workers; None: could not be read, or not yet."""
+    """Readings of this process and its DataLoader workers; None: not read yet, or unreadable."""
 
     age_s: float | None = None
-    """Age of the reading; None: never read, and all other values are unknown."""
+    """Age of the readings; None: not read yet, and all other values are None, too."""
     memory_bytes: int | None = None
     """Resident memory of the process."""
     workers_memory_bytes: int | None = None
-    """Resident memory of its workers; pages that they share count in each."""
+    """Sum of the resident memory of its workers; shared pages are counted for each worker."""
     cpu_ratio: float | None = None
-    """CPU time of the process / (elapsed time x CPUs that it may use)."""
+    """CPU time of the process / (elapsed time × CPUs that it may use)."""
     workers_cpu_ratio: float | None = None
     job_memory_bytes: int | None = None
-    """Memory of its control group (container, job) that counts against the limit."""
+    """Memory of its control group (container or job) that counts toward the limit."""
     memory_limit_bytes: int | None = None
-    """Its memory limit: the minimum of the host's memory and the limits above it."""
+    """Memory limit: the minimum of the host's memory and the limits of its control groups."""
     cpu_limit: float | None = None
-    """CPUs that it may use."""
+    """Number of CPUs that the process may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostReadings:
-    """Readings of the machine; None: could not be read, or not yet."""
+    """Readings of the host; None: not read yet, or unreadable."""
 
     age_s: float | None = None
-    """Age of the reading, as for the process."""
+    """Age of the readings; None: not read yet."""
     cpu_ratio: float | None = None
-    """Share of the time of all CPUs in which they were busy."""
+    """Busy share of the time of all CPUs."""
     memory_available_bytes: int | None = None
     memory_limit_bytes: int | None = None
     disk_busy_ratio: float | None = None
-    """Share of the time between the last two readings in which the busiest disk had work."""
+    """Share of the time between the last two readings in which the busiest disk was active."""
     disk_read_bytes_per_s: float | None = None
-    """Sum over all real disks, between the last two readings."""
+    """Sum over all physical disks, between the last two readings."""
     disk_written_bytes_per_s: float | None = None
     network_received_bytes_per_s: float | None = None
-    """Sum over all interfaces but the loopback, between the last two readings."""
+    """Sum over all interfaces except loopback, between the last two readings."""
     network_sent_bytes_per_s: float | None = None
     io_stall_ratio: float | None = None
-    """Share of the last 10 s in which something on the host waited for a disk."""
+    """Share of the last 10 s in which at least one task on the host waited for a disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReadings:
-    """Readings of one GPU, or a MIG instance; None: not offered by the device."""
+    """Readings of one GPU or MIG instance; None: the device does not provide the value."""
 
     age_s: float
     id: str
-    """Its UUID."""
+    """UUID of the device."""
     name: str
-    """``gpu0``: in the order of the PCI bus."""
+    """``gpu0``, …: numbered in the order of the PCI bus."""
     is_own: bool
-    """Whether this rank uses it, as far as that is known."""
+    """Whether this rank is known to use the device."""
     utilization_ratio: float | None
     memory_bytes: int | None
     memory_limit_bytes: int | None
@@ -95,14 +95,14 @@ _NO_PROCESS, _NO_HOST = ProcessReadings(), HostReadings()
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Latest readings of the agent; every part exists before the first reading, too."""
+    """Latest readings of the agent; parts that have not been read yet contain only None."""
 
     age_s: float | None = None
     """Age of the oldest part; None: nothing has been read yet."""
     process: ProcessReadings = _NO_PROCESS
     host: HostReadings = _NO_HOST
     gpus: tuple[GpuReadings, ...] = ()
-    """Empty before the first reading, and without GPUs."""
+    """Readings of GPUs; empty before the first reading and without GPUs."""
     warnings: tuple[RunWarning, ...] = ()
     """Current warnings of the agent, for this rank and for the node."""
 
@@ -110,9 +110,9 @@ class Readings:
 def readings() -> Readings:
     """Return the agent's latest readings: memory and CPU of process and workers, host, GPUs.
 
-    Each part is a few seconds old (``age_s``). A part that has not been read yet, or never is (no
-    run, a source that is off), exists as well: its ``age_s`` and all its values are None. The call
-    costs 0.2 ms and reads no sensor.
+    Each part is a few seconds old (``age_s``). If a part has not been read yet, or is never read
+    (no run, or a disabled source), its ``age_s`` and all its values are None. The call costs 0.2 ms
+    and reads no sensor.
     """
     try:
         recorder = active()
@@ -136,8 +136,10 @@ def _read(recorder: Recorder) -> Readings:
         for source, group in published.groups.items()
     }
     read = {source: _Values(group, own) for source, group in published.groups.items()}
-    # A source that has reported other ranks only has no reading of this one.
-    values = {source: said for source, said in read.items() if said.readings}
+    # Omit sources that have only readings of other ranks.
+    values = {
+        source: source_values for source, source_values in read.items() if source_values.readings
+    }
     gpus = [source for source in (file.GPUS, file.TASK_GPUS) if source in published.groups]
     return Readings(
         max(ages.values(), default=None),
@@ -149,14 +151,19 @@ def _read(recorder: Recorder) -> Readings:
 
 
 class _Values:
-    """Values of one source: of one rank and the node, or of all (``own`` is None)."""
+    """Values of one source.
+
+    Args:
+        group: the readings of the source.
+        own: journal of the rank whose readings, with those of the node, are used; None: all.
+    """
 
     def __init__(self, group: Group, own: str | None) -> None:
         self.readings = group.readings if own is None else of_rank(own, group.readings)
         self._group = group
 
     def of(self, metric: Metric, labels: dict[str, str] | None = None) -> float | None:
-        """Return the value of the first series that has these labels."""
+        """Return the value of the first series that has ``labels``, or None."""
         wanted = (labels or {}).items()
         values = (
             reading.value
@@ -166,7 +173,10 @@ class _Values:
         return next(values, None)
 
     def rates(self, metric: Metric, labels: dict[str, str] | None = None) -> list[float]:
-        """Return the growth per second of each series of a total, between the last two readings."""
+        """Return the growth per second of a metric's series that have ``labels``.
+
+        It is computed between the last two readings; new series are omitted.
+        """
         group, wanted = self._group, (labels or {}).items()
         passed_s = (group.monotonic_ns - group.before_ns) / 1e9
         before = {
@@ -175,19 +185,19 @@ class _Values:
             if reading.metric == metric.name
         }
         return [
-            max(0.0, reading.value - before[key]) / passed_s  # a driver may restart at 0
+            max(0.0, reading.value - before[key]) / passed_s  # 0 if a driver has reset the total
             for reading in self.readings
             if reading.metric == metric.name and wanted <= reading.labels.items() and passed_s > 0
             if (key := tuple(sorted(reading.labels.items()))) in before
         ]
 
     def rate(self, metric: Metric, labels: dict[str, str]) -> float | None:
-        """Return the sum of those rates."""
+        """Return the sum of ``rates``; None if there are none."""
         rates = self.rates(metric, labels)
         return sum(rates) if rates else None
 
     def whole(self, metric: Metric, labels: dict[str, str] | None = None) -> int | None:
-        """Return the value of the first series with these labels as a whole number."""
+        """Return the value of the first series that has ``labels`` as an integer, or None."""
         value = self.of(metric, labels)
         return None if value is None else int(value)
 

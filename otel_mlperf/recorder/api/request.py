@@ -1,4 +1,4 @@
-"""Requests: repeated, concurrent units of work (``request``)."""
+"""The public call ``request``, for repeated, possibly concurrent units of work."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ def request(
     kind: RequestKind = "server",
     **attributes: Any,
 ) -> Any:
-    """Record a request, or other work that is repeated with many units at the same time.
+    """Record a request, or another repeated and possibly concurrent unit of work.
 
     ::
 
         with om.request("predict", id=request_id, within_s=0.05): ...
         @om.request("predict", within_s=0.05)      # on functions, coroutines, generators
 
-    Like a step it is a trace of its own, with all sections inside it. It is sampled whole or not at
-    all: the first requests, one in a hundred, slow ones and those that fail. Unlike steps, any
-    number of requests may be open concurrently, in threads and in tasks. Inside a step, another
-    request, or the trace of its caller it is a section of that.
+    Like a step, a request is a trace of its own that contains all sections inside. The whole trace
+    is sampled or not: the first requests, one in a hundred, slow requests and failed ones are
+    sampled. Unlike steps, any number of requests may be open concurrently, in threads and in tasks.
+    Inside a step, another request, or the trace of its caller, a request is a plain section.
 
     Args:
-        name: what is requested; one name for all requests of a kind.
+        name: name of the operation; all requests of a kind share a name.
         id: id of this request, recorded with its span.
         within_s: time limit in seconds; requests that last longer, or fail, are counted.
-        kind: the kind of its span: ``server``, ``consumer`` (taken from a queue) or ``internal``.
-        **attributes: recorded with the span.
+        kind: kind of the span: ``server``, ``consumer`` (of a queue) or ``internal``.
+        **attributes: attributes of the span.
     """
     if is_compiling():
         return Invisible()
@@ -93,7 +93,7 @@ def _kind_attribute(kind: Any) -> Mapping[str, Any]:
 
 
 def _bound(within_s: Any) -> Mapping[str, Any]:
-    """Return the bound as a constant attribute; none if no bound, or no time, is passed."""
+    """Return the time limit as a constant attribute; empty if it is None or invalid."""
     if within_s is None:
         return {}
     if isinstance(within_s, bool) or not isinstance(within_s, int | float) or not within_s > 0:

@@ -1,8 +1,8 @@
-"""The public call ``span``, in each of its forms.
+"""The public call ``span``, a context manager and a decorator.
 
-It is a context manager and a decorator, with or without arguments, for functions, coroutines,
-generators and async generators. While nothing is recorded it returns objects that do nothing. Those
-objects, and decorated functions, start to record when a run starts.
+The decorator works with and without arguments, for functions, coroutine functions, generators and
+async generators. While nothing is recorded, ``span`` returns objects that do nothing. These objects
+and decorated functions start to record when a run starts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 active = cast("Callable[[], Recorder | None]", recording.active)
-"""``recording.active`` with its type: the active recorder of this process."""
+"""``recording.active`` with its type."""
 
-# State that `span` reads, replaced when a run starts, stops or changes its phase. Plain module
-# globals: a lookup costs 5 ns, an attribute of an object three times that.
+# State that `span` reads, replaced when a run starts or stops, or when its phase changes. Module
+# globals, because a lookup costs 5 ns; an attribute of an object would cost three times that.
 _active: Recorder | None = None
 _known: dict[Any, int] = {}
 _new_section: Any = None
@@ -50,12 +50,12 @@ _added_up: dict[Any, AggregatedName] = {}
 _new_aggregate: Any = None
 _is_compiling: Callable[[], bool] | None = None
 _idle: dict[Any, Handle] = {}
-_MOST_IDLE = 4096
+_MAX_IDLE = 4096
 _live: Any = sys.modules[__name__]
 
 
 def _follow(recorder: Recorder | None) -> None:
-    """Copy the active recorder's state, or what may have changed about it."""
+    """Copy the state of the active recorder to the globals of this module."""
     global _active, _known, _new_section, _added_up, _new_aggregate
     if recorder is not _active:
         _active = None  # names of one run must never be combined with sections of another
@@ -73,7 +73,7 @@ recording.watchers.append(_follow)
 
 
 def watch_torch() -> None:
-    """Query torch from now on whether it is compiling, if the program has imported torch."""
+    """Find torch's function that returns whether it is compiling, if torch has been imported."""
     global _is_compiling
     if _is_compiling is None:
         modules = sys.modules
@@ -83,21 +83,25 @@ def watch_torch() -> None:
 
 
 def is_compiling() -> bool:
-    """Return whether torch.compile is tracing the caller: then the recorder must be invisible."""
+    """Return whether torch.compile is tracing the caller, so that nothing may be recorded."""
     return _is_compiling is not None and _is_compiling()
 
 
 def note_unrecorded(call: str) -> None:
-    """Note a use while nothing is recorded; not while torch.compile is tracing."""
+    """Register a use while nothing is recorded, unless torch.compile is tracing.
+
+    Args:
+        call: the call as the program writes it, e.g. ``steps()``.
+    """
     watch_torch()
     if not is_compiling():
         note_use(call)
 
 
 class Handle:
-    """A named section that may be entered any number of times, and decorates functions.
+    """Reusable section: a context manager that may be entered repeatedly, and a decorator.
 
-    Its attributes are constant: they are registered with the name.
+    Its attributes are constant, because they are registered with the name.
     """
 
     __slots__ = ("_opened", "aggregate", "attributes", "category", "name", "profile", "resources")
@@ -134,37 +138,37 @@ class Handle:
         if not self._opened:
             return  # entered while nothing was recorded
         try:
-            section = self._the_one_left()
+            section = self._section_to_exit()
             section.__exit__(kind, error, trace)
             self._forget(section)
         except BaseException:
             try:
                 chosen = [section]
-            except UnboundLocalError:  # none was chosen yet; determined without a call
+            except UnboundLocalError:  # interrupted before the assignment
                 chosen = []
             try_again(self._leave, chosen, kind, error, trace)
             raise
 
     def _leave(self, chosen: list[Any], *error: Any) -> None:
         if not chosen:
-            chosen.append(self._the_one_left())
+            chosen.append(self._section_to_exit())
         chosen[0].__exit__(*error)  # idempotent
         self._forget(chosen[0])
 
     def _forget(self, section: Any) -> None:
         self._opened = [one for one in self._opened or [] if one is not section]
 
-    def _the_one_left(self) -> Any:
+    def _section_to_exit(self) -> Any:
         if not self._opened:
-            return Invisible()  # it had ended before the interrupt
+            return Invisible()  # the section had ended before the interrupt
         current = CURRENT.get()
         return current if current in self._opened else self._opened[-1]
 
     def set(self, **attributes: Any) -> None:
-        """Record nothing: this is not an open section."""
+        """Do nothing: a handle is not an open section."""
 
     def open(self) -> Any:
-        """Return a fresh section, not entered yet; a stand-in if none can be made."""
+        """Return a new section, to be entered; an ``Invisible`` if nothing is recorded."""
         try:
             recorder = active()
             if recorder is None or is_compiling():
@@ -180,7 +184,7 @@ class Handle:
             return Invisible()
 
     def short_way(self) -> Any:
-        """Return a fresh section, not entered yet; None if nothing is recorded."""
+        """Return a new section, to be entered; None if nothing is recorded."""
         try:
             return None if _active is None or is_compiling() else self.open()
         except Exception as error:  # noqa: BLE001 - recording never raises
@@ -188,12 +192,15 @@ class Handle:
             return None
 
     def named(self, name: str, attributes: Mapping[str, Any]) -> Handle:
-        """Return the same handle under another name."""
+        """Return a copy of the handle with another name and other attributes."""
         how: dict[str, Any] = {"aggregate": self.aggregate, "resources": self.resources}
         return _Unused(name, self.category, attributes, profile=self.profile, **how)
 
     def __call__(self, function: F) -> F:
-        """Decorate a function; its section is named after it if no name was given."""
+        """Return a wrapper of the function that records each call.
+
+        Without a name, the function's name is used.
+        """
         try:
             self.profile = profile_for(function, self.profile)
             wrap = wrap_lines if has_lines(self.profile) else wrap_function
@@ -205,7 +212,7 @@ class Handle:
 
 
 class LeftOut(Handle):
-    """A section that the settings leave out; decorated functions check this anew in each run."""
+    """Section that the settings exclude; decorated functions check the settings of each run."""
 
     __slots__ = ()
 
@@ -214,7 +221,7 @@ class LeftOut(Handle):
 
 
 class _Unused(Handle):
-    """A handle that has not been used yet; its first use is noted and makes it a plain handle."""
+    """Unused handle; its first use is registered and makes it a plain handle."""
 
     __slots__ = ()
 
@@ -227,7 +234,7 @@ class _Unused(Handle):
         return Handle.short_way(self)
 
     def note_use(self) -> None:
-        """Note its use if nothing is recorded; does nothing in traced code."""
+        """Register the first use if nothing is recorded, unless torch.compile is tracing."""
         try:
             watch_torch()
             if is_compiling():
@@ -261,7 +268,7 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
     resources: bool = False,
     **attributes: Any,
 ) -> Any:
-    """Record how long a piece of the program takes.
+    """Record the duration of a block or of each call of a function.
 
     ::
 
@@ -273,20 +280,18 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
 
     Args:
         name: name of the section; known ones (``forward``, ``checkpoint``, …) imply a category.
-        category: the kind of work.
-        aggregate: for 100,000 calls a second and more: only count, sum, minimum and maximum are
-            stored, by name and enclosing sections; for a generator, of each of its turns. The time
-            of sections inside, recorded or not, is subtracted from its own time, and its own time
-            from the section around it.
-        resources: also measures what each call uses: CPU time, context switches and bytes of its
-            thread, memory of the process and of PyTorch's CUDA allocator; some 25 µs a call. Not
-            measured for aggregated sections.
-        profile: ``"calls"``, ``"lines"`` or ``"memory"``: the first few calls are profiled, by
-            cProfile, line_profiler (the extra ``lines``; functions only), memray or tracemalloc;
-            ``otel-mlperf summary --functions`` shows functions and lines. The setting
-            ``profiled_calls`` is the number of calls. A section that cannot be profiled is
-            recorded without, with one warning.
-        **attributes: recorded with the span.
+        category: category of the work (default: implied by the name).
+        aggregate: whether to store only count, sum, minimum and maximum, by name and enclosing
+            sections, for up to 100,000 calls a second. For a generator, each resumption is a call.
+            Self times exclude sections inside, and those of the section around exclude this one.
+        resources: whether to measure the resource usage of each call: CPU time, context switches
+            and I/O bytes of its thread, memory of the process and of PyTorch's CUDA allocator.
+            Costs some 25 µs a call; ignored for aggregated sections.
+        profile: profile the first few calls (setting ``profiled_calls``): ``"calls"`` by cProfile,
+            ``"lines"`` by line_profiler (extra ``lines``; functions only), ``"memory"`` by memray
+            or tracemalloc. ``otel-mlperf summary --functions`` shows the functions and lines. If
+            profiling is impossible, the section is recorded without a profile, with a warning.
+        **attributes: attributes of the span.
     """
     if _is_compiling is not None and _is_compiling():
         return Invisible()
@@ -329,14 +334,14 @@ def while_idle(
     resources: bool = False,
     profile: str = "",
 ) -> Any:
-    """Return an object that does nothing now, and records when it is used during a run."""
+    """Return a handle, or wrap a function; both do nothing now, and record during a run."""
     how: dict[str, Any] = {"aggregate": aggregate, "resources": resources, "profile": profile}
     if callable(name):
         return Handle(None, category, attributes, **how)(name)
     handle = _Unused(name, category, attributes, **how)
     if attributes or category is not None or any(how.values()) or type(name) is not str:
         return handle
-    return _idle.setdefault(name, handle) if len(_idle) < _MOST_IDLE else handle
+    return _idle.setdefault(name, handle) if len(_idle) < _MAX_IDLE else handle
 
 
 def _first_added_up(name: Any) -> Any:
@@ -347,7 +352,7 @@ def _first_added_up(name: Any) -> Any:
 
 
 def _first_time(name: Any) -> Any:
-    """Return the section of a name that is unknown or never takes the fast path."""
+    """Return a section for a name that is new or never takes the fast path."""
     recorder = active()
     if recorder is None or name is None or callable(name):
         return while_idle(name, None, False, {})
@@ -360,7 +365,7 @@ def _first_time(name: Any) -> Any:
 
 
 def _instead(recorder: Recorder, name: Any, category: str | None) -> Any:
-    """Return a stand-in for a section that is left out or aggregated; None: it is recorded."""
+    """Return a substitute for an excluded or aggregated section; None: the section is recorded."""
     if not recorder.choice.is_used:
         return None
     text = safe_name_text(name)
@@ -380,8 +385,9 @@ def _with_more(
     aggregate: bool,
     resources: bool,
 ) -> Any:
-    """Return a section with a category or attributes, or one that is measured or profiled."""
-    # Among the attributes: a parameter with a default costs each call that does not pass it.
+    """Return a section with a category, attributes, resource measurement or a profile."""
+    # ``profile`` is passed in ``attributes``: a parameter with a default would slow down each call of
+    # ``span``.
     profile = known_profile(attributes.pop("profile")) if "profile" in attributes else ""
     recorder = _active
     if recorder is not None and recorder.is_retired:
@@ -409,7 +415,7 @@ def _with_more(
 
 
 def wrap_function(handle: Handle, function: Any) -> Any:
-    """Decorate a plain function; in this module, because its wrapper reads ``span``'s globals."""
+    """Decorate a plain function; in this module, because the wrapper reads its globals."""
     idle: Callable[..., Any] = function
 
     def first_idle(*args: Any, **kwargs: Any) -> Any:
@@ -424,8 +430,8 @@ def wrap_function(handle: Handle, function: Any) -> Any:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        # Through the module, not as its globals: cloudpickle copies a function of ``__main__`` with
-        # the globals that it names, and these contain this process's journal.
+        # Read globals as attributes of the module: cloudpickle copies a function of ``__main__``
+        # with the globals that it refers to, and these contain this process's journal.
         if _live._active is None or (_live._is_compiling is not None and _live._is_compiling()):
             return idle(*args, **kwargs)
         try:
@@ -443,6 +449,6 @@ def wrap_function(handle: Handle, function: Any) -> Any:
     return wrapper
 
 
-# Sections decorate, too, and are in a layer below.
+# Section classes are in a layer below and cannot import ``Handle`` for decoration.
 Section.decorate = staticmethod(Handle)
 AggregatedSection.decorate = staticmethod(Handle)

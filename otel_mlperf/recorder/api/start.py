@@ -1,4 +1,4 @@
-"""The active run of the process: ``start()``, ``stop()`` and conflicts with another run."""
+"""The public calls ``start`` and ``stop``, and the active run of the process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 _current: Run | None = None
 at_begin: list[Callable[[Run], None]] = []
-"""Called when a run has started: what layers above the recorder add to it."""
+"""Functions called with a run that has started, by which upper layers extend it."""
 at_takeover: list[Callable[[Run, Config], None]] = []
-"""Called when the program continues a run that was started for it, with the program's settings."""
+"""Functions called when the program's ``start()`` takes over an automatically started run, with the
+run and the program's settings.
+"""
 
 
 def _install_provider(run: Run) -> None:
@@ -53,31 +55,31 @@ def start(
     config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Run:
-    """Start a run, which is also a context manager.
+    """Start a run and return it; the run is also a context manager.
 
     Args:
         name: name of the run (default: the script's name).
         params: hyperparameters, stored in the run folder.
-        tags: words to find the run by; a single text is one tag.
-        step: number of the first training step, for a resumed training.
+        tags: labels for searches; a single text is one tag.
+        step: number of the first training step, to resume a training.
         config: a ``Config``, a mapping, or the path of a YAML file.
         **overrides: single settings of ``Config``.
 
     Raises:
         RunActive: another run of this process is active.
-        ConfigError: an argument or the configuration file is wrong, or the folder ``dir`` that the
-            program itself sets cannot be made.
+        ConfigError: an argument or the configuration file is invalid, or the folder ``dir``, set by
+            the program itself, cannot be created.
     """
     global _current
     note_start()
     settings = load_config(config, overrides)
     if name is not None and not isinstance(name, str):
         raise ConfigError(f"start(): name is {name!r:.40}, expected a text")
-    given, words, number = _checked_params(params), _checked_tags(tags), _checked_step(step)
-    # After the arguments: a wrong one must not end the run of the notebook cell before.
+    given, checked_tags, number = _checked_params(params), _checked_tags(tags), _checked_step(step)
+    # Checked after the arguments: an invalid one must not end the run of an earlier notebook cell.
     if _current is not None and _current.is_active:
         if _current._taken_over is not None:
-            return _take_over(_current, settings, given, words, number)
+            return _take_over(_current, settings, given, checked_tags, number)
         if not is_interactive():
             raise RunActive(
                 f"starting a run: {_current.name!r} ({_current.id[:8]}) is still active in this "
@@ -93,11 +95,11 @@ def start(
 
     check_environ(os.environ, settings.endpoint, settings.destinations)
     try:
-        _current = begin(text, settings, given, words, number)
+        _current = begin(text, settings, given, checked_tags, number)
     except (ConfigError, JournalError) as error:
         _warn_or_raise(error, is_raised=config is not None or "dir" in overrides)
         return Run(text)
-    for call in tuple(at_begin):  # a callback may add another one, which has seen this run start
+    for call in tuple(at_begin):  # a copy: added callbacks are for later runs
         call(_current)
     return _current
 
@@ -105,27 +107,32 @@ def start(
 def start_as(name: str, who: Identity, **overrides: Any) -> Run:
     """Start this process's part of a run that another process has started.
 
-    That process prints the summary at the end.
+    The other process prints the summary at the end.
+
+    Args:
+        name: name of the run.
+        who: identity of this process in the run.
+        **overrides: single settings of ``Config``.
     """
     give_identity(who)
     return start(name, **overrides)
 
 
 def _warn_or_raise(error: ConfigError | JournalError, *, is_raised: bool) -> None:
-    """Warn why nothing is recorded; a folder that the environment names never ends a job."""
+    """Raise a ConfigError of the program's own settings; warn of any other error instead."""
     if is_raised and isinstance(error, ConfigError):
         raise error
     warn_once("%s; nothing is recorded", error)
 
 
 def _can_record() -> bool:
-    """Return whether anything can be recorded here; if not, log why."""
+    """Return whether this process and interpreter can record; warn if not."""
     if IS_WINDOWS:
         warn_once("otel_mlperf records on Linux and macOS: on Windows nothing is recorded, "
                   "and runs of other machines can be read")  # fmt: skip
         return False
     if in_subinterpreter():
-        # Locks belong to a process: two recorders in one would mistake each other's for their own.
+        # File locks belong to a process: two recorders in one would share their locks.
         warn_once("otel_mlperf records in a process's main interpreter only: nothing is "
                   "recorded in this one")  # fmt: skip
         return False
@@ -133,9 +140,10 @@ def _can_record() -> bool:
 
 
 def _is_left_out() -> bool:
-    """Return whether a child of ``multiprocessing`` imports the program again, for its functions.
+    """Return whether a child of ``multiprocessing`` is still importing the main module.
 
-    Workers of loaders and pools do so; a function that runs in the child may start a run itself.
+    Workers of loaders and pools import it for its functions, and must not start runs by that. A
+    function that the child executes later may start a run.
     """
     if not is_imported_again():
         return False
@@ -144,7 +152,7 @@ def _is_left_out() -> bool:
 
 
 def current() -> Run | None:
-    """Return the run that was started last in this process, active or not."""
+    """Return the run that this process started last, active or not; None if there is none."""
     return _current
 
 
@@ -177,12 +185,12 @@ def _checked_step(step: Any) -> int:
 def _take_over(
     run: Run, settings: Config, params: dict[str, Any], tags: list[str], step: int
 ) -> Run:
-    """Continue a run that was started on the program's behalf, under the name that it has."""
+    """Continue an automatically started run under its existing name, and return it."""
     from otel_mlperf.recorder.lifecycle.run_folder import add_facts
 
     assert run._recorder is not None
     assert run._taken_over is not None
-    # A schedule of profiler windows may still be set: windows are planned at steps.
+    # Except the profiler schedule, which may still be set: windows are planned at steps.
     if replace(settings, profile=run._recorder.config.profile) != run._recorder.config:
         warn_once("settings given to start() come too late under 'otel-mlperf run': "
                   "set OTEL_MLPERF_* variables")  # fmt: skip
@@ -197,6 +205,6 @@ def _take_over(
 
 
 def stop() -> None:
-    """End the active run; does nothing without one."""
+    """End the active run; without one, do nothing."""
     if _current is not None:
         _current.stop()

@@ -1,4 +1,4 @@
-"""Steps that the program reports by hand (``step``, ``mark_step``), and their values (``log``)."""
+"""The public calls ``step``, ``mark_step`` and ``log``, for reported steps and their values."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ _UNENTERED = (
 )
 
 
-_ONLY_HERE = 2
-"""References to an object that only one variable refers to, including the query for their number.
-"""
+_SINGLE_REFERENCE = 2
+"""Reference count of an object with one variable, including the argument of ``sys.getrefcount``."""
 _made: StepBlock | None = None
-"""The block that ``step()`` made last, until any block is entered."""
+"""The last block that ``step()`` created; None after any block was entered."""
 _Opened = tuple["Recorder", "OpenStep | None", Any, "_Opened | None"]
-"""The latest entering, and the one before: a block may be entered again inside itself."""
+"""Stack of the open entries of a block, which may be re-entered: recorder, step (None: a section),
+section, and the enclosing entry.
+"""
 
 
 class StepBlock:
-    """One step as a block: ``with step():``."""
+    """Context manager and decorator of one step: ``with step():``."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class StepBlock:
     ) -> None:
         self._number, self._samples, self._tokens = number, samples, tokens
         self._name = name
-        """Name of the section where it is not a step but a section inside one."""
+        """Name of the section that is recorded instead inside a step of the same phase."""
         self._opened: _Opened | None = None
 
     def __enter__(self) -> Any:
@@ -93,14 +94,14 @@ class StepBlock:
         trace: TracebackType | None,
     ) -> None:
         try:
-            t1 = time.monotonic_ns()  # first: the cost of ending a step is no part of it
+            t1 = time.monotonic_ns()  # first: the step must not include the cost of ending it
             self._leave(t1, error)
         except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
             opened = self._opened
             try:
                 try_again(self._leave, 0, error)
                 internal_error(problem)
-            except RecursionError as deeper:  # as in ``sections.section``
+            except RecursionError as deeper:  # see ``BoundSection.__exit__``
                 if deeper is problem or problem.__class__ not in EXPECTED:
                     raise problem from None
             if problem.__class__ is RecursionError and self._opened is opened is not None:
@@ -108,18 +109,18 @@ class StepBlock:
                 sections.unfinished = self._leave_late, (opened, kind), sections.unfinished
 
     def _leave_late(self, now: int, opened: _Opened, kind: type[BaseException] | None) -> None:
-        """Complete the end for which no stack was left, as far as it has not ended."""
+        """Complete an end that was deferred at the recursion limit."""
         recorder, step, section, before = opened
         if self._opened is opened:
             self._opened = before
-        words = None if kind is None else [kind.__name__, "", ""]
+        described = None if kind is None else [kind.__name__, "", ""]
         if step is None:
             recorder.sections.finish_late(now, section, section.at, now, 0, kind)
         else:
-            recorder.stepping.end_rest(step, now, words)
+            recorder.stepping.end_rest(step, now, described)
 
     def _leave(self, t1: int, error: BaseException | None) -> None:
-        """End what was entered last; idempotent."""
+        """End the innermost entry; idempotent."""
         if self._opened is None:
             return
         recorder, step, section, before = self._opened
@@ -127,12 +128,12 @@ class StepBlock:
             section.__exit__(type(error) if error else None, error, None)
         else:
             failed = error is not None and step.section.at and is_failure(error)
-            words = recorder.sections.describe(section, error) if failed else None
-            recorder.stepping.end(step, t1, words)
+            described = recorder.sections.describe(section, error) if failed else None
+            recorder.stepping.end(step, t1, described)
         self._opened = before
 
     def set(self, **attributes: Any) -> None:
-        """Record nothing: the value of the ``with`` statement is the open step."""
+        """Do nothing: the value of the ``with`` statement, the open step, accepts attributes."""
 
     def __call__(self, function: F) -> F:
         """Decorate a function: each call is a step."""
@@ -150,27 +151,31 @@ def step(number: Any = None, /, *, samples: int | None = None, tokens: int | Non
     """Record a block or a function as one step of the current phase.
 
     Args:
-        number: the program's own step number (default: the next number).
+        number: step number of the program (default: the next number).
         samples: number of samples in the step.
-        tokens: number of tokens.
+        tokens: number of tokens in the step.
     """
     if callable(number):
         return _decorate(number, None, samples, tokens)
     if is_compiling():
         return Invisible()
     global _made
-    # Not in a finalizer: the interpreter would drop what a signal handler raises there.
-    if _made is not None and sys.getrefcount(_made) == _ONLY_HERE:
+    # Checked here and not in a finalizer, in which the interpreter would drop an exception that a
+    # signal handler raises.
+    if _made is not None and sys.getrefcount(_made) == _SINGLE_REFERENCE:
         warn_once(_UNENTERED)
     _made = StepBlock(number, samples, tokens)
     return _made
 
 
 def mark_step(number: int | None = None) -> None:
-    """End one step and start the next: for code that has only a place for a call.
+    """End the open step and start the next one, for code to which no block can be added.
 
-    The first call opens a step, each later call ends it and opens the next one. The step that is
-    still open when its enclosing section ends is cancelled.
+    The first call only starts a step. A step that is still open when its enclosing section ends is
+    cancelled.
+
+    Args:
+        number: number of the started step (default: the next number).
     """
     try:
         recorder = None if is_compiling() else active()
@@ -181,10 +186,11 @@ def mark_step(number: int | None = None) -> None:
 
 
 def log(*more: Mapping[str, Any], **values: Any) -> None:
-    """Record values of the current step: ``log(loss=loss, lr=lr)``, or a mapping of them.
+    """Record values of the current step: ``log(loss=loss, lr=lr)``, or ``log({"loss": loss})``.
 
-    ``loss``, ``lr`` and ``grad_norm`` become ``ml.training.*`` metrics, other names
-    ``ml.user.<name>``. A tensor on a GPU is not waited for: it is published when its copy arrives.
+    ``loss``, ``lr`` and ``grad_norm`` become metrics ``ml.training.*``, other names
+    ``ml.user.<name>``. The call does not wait for tensors on a GPU, which are copied asynchronously
+    and recorded later.
     """
     try:
         recorder = None if is_compiling() else active()
@@ -199,7 +205,7 @@ def _joined(values: dict[str, Any], more: tuple[Any, ...]) -> dict[str, Any]:
         if isinstance(given, Mapping):
             values = {**given, **values}
         else:
-            # Its type alone: printing a tensor on a GPU would wait for it.
+            # Show the type only: printing a tensor would wait for the GPU.
             warn_once(
                 f"log(): values are given by name, loss=0.1; a {type(given).__name__} is none"
             )

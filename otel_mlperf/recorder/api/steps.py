@@ -1,8 +1,8 @@
-"""Steps of a loop over batches: ``steps()`` and its iterators.
+"""The public call ``steps``, and its iterators, which record the steps of a loop over batches.
 
-A step opens before ``next()``, so that the wait for data is part of it (child ``data.load``), and
-ends at the following ``next()``. Iterators are objects, not generators: leaving the loop drops
-them, which ends the step immediately.
+A step starts before ``next()``, so that it includes the wait for data (child ``data.load``), and
+ends at the following ``next()``. The iterators are objects instead of generators: when a loop is
+left, the iterator is released, and its finalizer ends the step immediately.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Steps(Generic[T]):
-    """An iterable whose passes are recorded as steps; see ``steps()``."""
+    """Iterable of batches whose iterations are recorded as steps; see ``steps()``."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Steps(Generic[T]):
         return len(self.iterable)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[T]:
-        """Return a new pass."""
+        """Return an iterator that records steps; the plain iterator if nothing is recorded."""
         inner = iter(self.iterable)
         recorder = active()
         if recorder is None or is_compiling():
@@ -58,7 +58,7 @@ class Steps(Generic[T]):
         return StepIterator(self, inner)
 
     def __aiter__(self) -> AsyncIterator[T]:
-        """Return a new asynchronous pass."""
+        """Return an async iterator that records steps; the plain one if nothing is recorded."""
         inner: AsyncIterator[T] = aiter(cast("Any", self.iterable))
         recorder = active()
         if recorder is None:
@@ -76,22 +76,22 @@ def steps(
     tokens: Literal["auto"] | int | Callable[[Any], int] | None = "auto",
     total: int | None = None,
 ) -> Steps[T]:
-    """Record the turns of a loop as steps.
+    """Record the iterations of a loop as steps.
 
-    It also works with ``async for``, may be iterated any number of times, and keeps ``len()``.
+    The result also supports ``async for`` and ``len()``, and may be iterated repeatedly.
 
     Args:
         iterable: yields the batches.
-        accumulate: number of batches per step, with a ``micro_step`` section each.
-        samples: samples of a batch: a number, a function of the batch, None, or "auto": the leading
-            dimension (its shape is read, never its content).
-        tokens: tokens of a batch: a number, a function of the batch, None, or "auto": the number of
-            elements of the matrix ``input_ids``, where the batch is a mapping that has one.
-        total: number of planned steps of the whole training, for the remaining time; within
-            ``epochs()`` it is known for lists, tuples, ranges and loaders of PyTorch.
+        accumulate: number of batches per step, each with a section ``micro_step``.
+        samples: number of samples in a batch, a function of the batch, None, or "auto": the leading
+            dimension (from the batch's shape, without reading its content).
+        tokens: number of tokens in a batch, a function of the batch, None, or "auto": the number of
+            elements of the matrix ``input_ids``, if the batch is a mapping that contains it.
+        total: number of planned steps of the whole training, for the remaining time (default:
+            derived inside ``epochs()`` for lists, tuples, ranges and loaders of PyTorch).
 
     Raises:
-        ValueError: ``accumulate`` is no whole number of at least 1, or ``total`` is no number.
+        ValueError: ``accumulate`` is no integer of at least 1, or ``total`` is no number.
     """
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise ValueError(
@@ -113,16 +113,16 @@ def _expect(recorder: Recorder, of: Steps[Any]) -> None:
 
 
 def _planned(recorder: Recorder, of: Steps[Any]) -> int | None:
-    """Return the steps so far plus those of all remaining epochs; None if unknown."""
-    left = recorder.stepping.epochs_left
-    batches = find_batches(of.iterable) if left else None
+    """Return the number of past steps plus those of all remaining epochs; None if unknown."""
+    remaining_epochs = recorder.stepping.epochs_left
+    batches = find_batches(of.iterable) if remaining_epochs else None
     if batches is None or recorder.registry.phase != names.TRAIN:
         return None
-    return recorder.stepping.next_number() + left * -(-batches // of.accumulate)
+    return recorder.stepping.next_number() + remaining_epochs * -(-batches // of.accumulate)
 
 
 class _Turns:
-    """The step that is open between two batches; shared by both kinds of iterators."""
+    """Base of both iterators: the open step, its micro step and its wait for a batch."""
 
     def __init__(self, of: Steps[Any]) -> None:
         self._of = of
@@ -133,23 +133,23 @@ class _Turns:
         self._wait: Any = None
 
     def before(self) -> None:
-        """End what the last batch opened, and open what the next batch needs.
+        """End the sections of the last batch, and open those of the next batch.
 
-        Everything open is known here until it has ended, so that ``failed`` finds what an interrupt
-        has left.
+        Attributes refer to open sections until they have ended, so that ``failed`` can end them
+        after an interrupt.
         """
         try:
             if self._micro is not None:
                 self._end_micro()
-            now = time.monotonic_ns()  # a section that ends after its step is concurrent
+            now = time.monotonic_ns()  # must not precede the micro step's end
             if self._step is not None and self._count >= self._of.accumulate:
                 self._end(now)
             recorder = self._recorder = active()
             if recorder is None:
                 return
             if self._step is None:
-                # Before it is known whether there is a batch: the wait for it is part of the step.
-                # If there is none, exhausted() cancels the step and with it its number.
+                # Open the step before requesting the batch, because it includes the wait. Without a
+                # batch, exhausted() cancels the step, and its number is reused.
                 self._count = 0
                 self._step = recorder.stepping.begin()
                 if self._step is None:
@@ -162,7 +162,7 @@ class _Turns:
             internal_error(error)
 
     def after(self, batch: Any) -> None:
-        """Count the batch that has arrived."""
+        """End the wait for a batch that has arrived, and add its size to the step."""
         try:
             if self._wait is not None:
                 self._wait.__exit__(None, None, None)
@@ -182,7 +182,7 @@ class _Turns:
             internal_error(error)
 
     def exhausted(self) -> None:
-        """Cancel what was opened for a batch that did not come."""
+        """Cancel the sections of a missing batch, and end or cancel the step."""
         try:
             recorder = self._recorder
             if recorder is None:
@@ -203,7 +203,7 @@ class _Turns:
 
     @at_once
     def failed(self, error: BaseException) -> None:
-        """End the step with an error: the iterable raised, or something inside the recorder."""
+        """End the step with an exception that the iterable or a signal handler raised."""
         try:
             self._fail(error)
         except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate
@@ -217,12 +217,12 @@ class _Turns:
         self._end_micro(error)
         self._wait = None
         if recorder is not None and step is not None:
-            words = describe_exception(error, with_text=recorder.config.exception_text)
-            recorder.stepping.end(step, 0, words if is_failure(error) else None)
+            described = describe_exception(error, with_text=recorder.config.exception_text)
+            recorder.stepping.end(step, 0, described if is_failure(error) else None)
         self._step = self._recorder = None
 
     def close(self) -> None:
-        """End the step of a loop that is left before its end."""
+        """End the step of a loop that is left early."""
         try:
             self._end_micro()
             self._end(time.monotonic_ns())
@@ -232,9 +232,9 @@ class _Turns:
     @at_once
     def drop(self) -> None:
         """End the step of an iterator that is no longer referenced."""
-        # Called by a finalizer: at any moment and in any thread, also after the end of the run.
+        # Called by the finalizer: at any time and in any thread, also after the end of the run.
         try:
-            # It may have been interrupted in its constructor: then it has no step.
+            # The attribute is missing if the constructor was interrupted.
             step = getattr(self, "_step", None)
             if step is not None and step.section.at:
                 self._end_micro()
@@ -249,7 +249,7 @@ class _Turns:
             end = stepping.ending(self._step)
             stepping.abandoned.add(self._step.section, end, is_suspicious=is_suspicious)
 
-    # The interpreter would drop what a signal handler raises in a finalizer.
+    # Raise exceptions of signal handlers afterwards: in a finalizer, the interpreter drops them.
     __del__ = raises_afterwards(drop)
 
     def _end(self, t1: int) -> None:
@@ -264,7 +264,7 @@ class _Turns:
 
 
 class StepIterator(_Turns, Generic[T]):
-    """Iterator of one pass."""
+    """Iterator over batches that records steps."""
 
     def __init__(self, of: Steps[T], inner: Iterator[T]) -> None:
         super().__init__(of)
@@ -294,7 +294,7 @@ class StepIterator(_Turns, Generic[T]):
 
 
 class AsyncStepIterator(_Turns, Generic[T]):
-    """Asynchronous iterator of one pass."""
+    """Asynchronous iterator over batches that records steps."""
 
     def __init__(self, of: Steps[T], inner: AsyncIterator[T]) -> None:
         super().__init__(of)
@@ -320,7 +320,7 @@ class AsyncStepIterator(_Turns, Generic[T]):
         return batch
 
     async def aclose(self) -> None:
-        """End the pass."""
+        """End the open step."""
         self.close()
 
 

@@ -1,6 +1,6 @@
-"""Blocks and functions whose duration and memory growth are printed when they end (``timed``).
+"""The public call ``timed``, which prints the duration and memory growth of blocks and functions.
 
-The line contains the growth of the process's memory and of PyTorch's memory on its device.
+Memory growth is that of the process, and of PyTorch's memory on its device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Timed:
-    """A block, or a decorator, whose duration is printed at its end."""
+    """Context manager and decorator that prints the duration of a block or call at its end."""
 
     __slots__ = ("_opened", "name")
 
@@ -34,7 +34,7 @@ class Timed:
         self._opened: list[tuple[Any, Memory, int]] = []
 
     def __enter__(self) -> Any:
-        # Without a run ``span`` is not called: it would warn that no run was started.
+        # Without a run, ``span`` must not be called: it would warn that no run was started.
         section = Invisible() if active() is None else span(self.name)
         entered = section.__enter__()
         self._opened.append((section, memory(), time.perf_counter_ns()))
@@ -51,13 +51,13 @@ class Timed:
         try:
             section.__exit__(kind, error, trace)
         finally:
-            _tell(self.name, now - began, had, kind)
+            _print(self.name, now - began, had, kind)
 
     def set(self, **attributes: Any) -> None:
-        """Record nothing: the value of the ``with`` statement is the open section."""
+        """Do nothing: the value of the ``with`` statement, the open section, accepts attributes."""
 
     def __call__(self, function: F) -> F:
-        """Return the function with the duration of each call printed."""
+        """Return a wrapper of the function that prints the duration of each call."""
         wrapped: Any = _wrapped(self.name, function)
         return wrapped  # type: ignore[no-any-return]
 
@@ -67,7 +67,7 @@ def timed(name: F, /) -> F: ...
 @overload
 def timed(name: str, /) -> Timed: ...
 def timed(name: Any, /) -> Any:
-    """Print the duration and memory growth of a piece of the program to stderr when it ends.
+    """Print the duration and memory growth of a block or function on stderr when it ends.
 
     ::
 
@@ -75,8 +75,8 @@ def timed(name: Any, /) -> Any:
         @om.timed("collate")           # each call, of functions and coroutines
         @om.timed                      # under the function's name
 
-    A new peak of PyTorch's memory on the device is printed, too: ``cuda peak 3.20 GB``. It also
-    works while no run records; in a run it is also a section like those of ``span``.
+    A new peak of PyTorch's memory on the device is printed, too: ``cuda peak 3.20 GB``. During a
+    run, the block or call is also recorded as a section, as by ``span``.
     """
     if is_compiling():
         return name if callable(name) else Invisible()
@@ -110,7 +110,7 @@ def _wrapped(name: str, function: Any) -> Any:
     return called
 
 
-def _tell(name: str, duration_ns: int, had: Memory, kind: type[BaseException] | None) -> None:
+def _print(name: str, duration_ns: int, had: Memory, kind: type[BaseException] | None) -> None:
     try:
         from otel_mlperf.quantities import duration
 
@@ -122,7 +122,7 @@ def _tell(name: str, duration_ns: int, had: Memory, kind: type[BaseException] | 
 
 
 def _grown(had: Memory, now: Memory) -> str:
-    """Return what became more or less, without unchanged and unknown values."""
+    """Return the changes of memory as text, without unchanged and unknown values."""
     from otel_mlperf.quantities import signed_size, size
 
     kinds = {
@@ -131,7 +131,7 @@ def _grown(had: Memory, now: Memory) -> str:
     }
     peak = ""
     if now.cuda_peak_bytes is not None and now.cuda_peak_bytes > (had.cuda_peak_bytes or 0):
-        # Lower peaks are unknown: only the program may reset the allocator's peak.
+        # A peak below an earlier one is unknown: only the program may reset the allocator's peak.
         peak = f", cuda peak {size(now.cuda_peak_bytes)}"
     grown = "".join(
         f", {kind} {signed_size(after - before)}"

@@ -1,8 +1,7 @@
-"""A warning at exit if the program used ``span()`` and the like without ``start()``.
+"""Warning at exit if the program used ``span()`` and the like without ``start()``.
 
-It is logged once per job. It is omitted where a setting switches recording off, because that is
-intended. Objects that are used while nothing is recorded report their first use here, so that a
-disabled span has no extra cost.
+It is logged by one process of a job, and omitted if a setting disables recording. Objects that are
+used while nothing is recorded report only their first use, so that later uses have no extra cost.
 """
 
 from __future__ import annotations
@@ -27,38 +26,42 @@ _LEFT_OUT = (
 
 
 class _Use:
-    """The first use while nothing was recorded, and its process."""
+    """First use while nothing was recorded: the call and its process."""
 
     call = ""
     pid = 0
     is_started = False
     is_left_out = False
-    """Whether ``start()`` was called as a child process imported the program."""
+    """Whether a child process called ``start()`` while it imported the main module."""
 
 
 def note_use(call: str) -> None:
-    """Note a use while nothing is recorded; ``call`` is the call as the program writes it."""
-    if _Use.is_left_out and call.startswith("step"):  # no worker of a loader makes steps
+    """Register a use while nothing is recorded.
+
+    Args:
+        call: the call as the program writes it, e.g. ``steps()``.
+    """
+    if _Use.is_left_out and call.startswith("step"):  # unlike a loader's worker, this child trains
         warn_once(_LEFT_OUT, call)
     if not _Use.call and not _Use.is_started:
         _Use.call, _Use.pid = call, os.getpid()
-        atexit.register(_tell)
+        atexit.register(_warn)
 
 
 def note_left_out() -> None:
-    """Note that a child process that only imports the program has requested a run."""
+    """Register that a child process called ``start()`` while it imported the main module."""
     _Use.is_left_out = True
 
 
 def note_start() -> None:
-    """Note that the program has requested a run: whatever its outcome, it needs no hint."""
+    """Register a call of ``start()``, after which the warning is never needed, even if it fails."""
     _Use.is_started = True
-    atexit.unregister(_tell)
+    atexit.unregister(_warn)
 
 
-def _tell() -> None:
+def _warn() -> None:
     try:
-        # One process of a job: neither its workers nor its other ranks.
+        # Only in one process of a job: not in workers, and not in ranks other than 0.
         if os.getpid() != _Use.pid or _is_worker() or detect_identity("any", {}).rank:
             return
         settings = load_config()

@@ -294,8 +294,8 @@ class Run:
         recorder.sections.binding.retire()
         result = {f"{names.RESULT}{key}": value for key, value in self._result.items()}
         closing.close_sections(recorder, section, failure, result)
-        # Not at exit: no code can query the snapshot then. Importing modules would make Python forget
-        # that an interrupt has ended the program, which determines the exit code.
+        # Not at exit: no code can query the snapshot then, and importing modules would make Python
+        # forget that an interrupt has ended the program, which determines the exit code.
         self._at_end = None if self._is_exit else _known_at_end(recorder)
         head = recorder.journal.close()
         recorder.retire()
