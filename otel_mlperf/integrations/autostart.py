@@ -77,10 +77,8 @@ def _is_recorded(program: Program, request: Autostart, *, is_rank: bool) -> bool
 
 def _request_recording(request: Autostart, folder: str = "") -> None:
     """Request recording of child programs that are ranks or do this program's own work."""
-    arguments = short_words(sys.argv[1:])
-    request = msgspec.structs.replace(
-        request, scope="ranks", pid=0, delegated=arguments, behind=folder
-    )
+    args = short_words(sys.argv[1:])
+    request = msgspec.structs.replace(request, scope="ranks", pid=0, delegated=args, behind=folder)
     os.environ.update(request.put({}))
 
 
@@ -149,8 +147,8 @@ def join(name: str, who: Identity) -> None:
     from multiprocessing.util import Finalize
 
     run = record(name, who)
-    # Registered with both: a ``multiprocessing`` process may end without ``atexit`` handlers, or
-    # run them last.
+    # Ended by both: a ``multiprocessing`` process may end without ``atexit`` handlers, or run them
+    # last.
     Finalize(None, partial(_end, run), exitpriority=_FIRST)
     atexit.register(_end, run)
 

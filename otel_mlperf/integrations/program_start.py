@@ -95,11 +95,9 @@ def interpreter_options(argv: Sequence[str], original: Sequence[str]) -> list[st
     at = len(original) - len(argv)
     options = list(original[1:at])
     own = original[at]
-    if own.startswith("-"):  # -mNAME, or -umNAME
+    if own.startswith("-"):  # -mNAME
         options.append(own.partition("m")[0])
-    elif (
-        options and options[-1].startswith("-") and options[-1].endswith("m")
-    ):  # -m NAME, or -um NAME
+    elif options and options[-1].startswith("-") and options[-1].endswith("m"):  # -m, or -um
         options.append(options.pop()[:-1])
     return [option for option in options if option != "-"]
 

@@ -42,9 +42,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
     through intermediate programs.
     """
     delegated: tuple[str, ...] = ()
-    """Arguments of the program that starts this one: a program named there does its work, and is
-    recorded.
-    """
+    """Arguments of the program that starts this one; a program named there is recorded."""
     behind: str = ""
     """Run folder of the program that starts this one, or that this one has replaced."""
 

@@ -59,8 +59,7 @@ class _Starts:
     are_notified = False
     is_join_seen = False
     processes = 0
-    """Number of processes that the program has started with ``multiprocessing``, without helpers.
-    """
+    """Number of processes started with ``multiprocessing``, without helpers."""
 
 
 class _Gate:

@@ -37,8 +37,7 @@ GROUP: Final = "otel_mlperf.integrations"
 _LOADERS: Final = DataLoaders()
 BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), _LOADERS, KerasFit())
 _FAILURES: Final = (Exception, SystemExit)
-"""Exceptions that code of another package may raise; its ``SystemExit`` must not end the program.
-"""
+"""Exceptions of third-party code; its ``SystemExit`` must not end the program."""
 _METADATA: Final = (".dist-info", ".egg-info")
 _awaited: dict[str, Integration] = {}
 """Integrations that were switched on, by name, including those whose framework is not imported."""

@@ -16,9 +16,7 @@ _PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
 _ISOLATED: Final = re.compile(
     r"(?:-(?:[WX]\0?[^\0]*|[a-bd-ln-zA-VY-Z?]+)\0)*-[a-bd-ln-zA-VY-Z?]*?([EIS])"
 )
-"""Python's options, separated by NUL, up to an isolating one (-E, -I, -S); ``-c`` and ``-m`` end
-the options.
-"""
+"""Options of Python, separated by NUL, up to an isolating one; ``-c`` and ``-m`` end them."""
 _CLEARING: Final = {
     "apptainer": ("--cleanenv", "-e"), "bwrap": ("--clearenv",), "doas": (), "docker": (),
     "env": ("-", "-i", "--ignore-environment"), "kubectl": (), "podman": (),
@@ -29,8 +27,7 @@ _CLEARING: Final = {
 or always. ``sudo -E`` too removes ``PYTHONPATH`` (sudoers(5), the environment variables to remove).
 """
 _ELSEWHERE: Final = ("docker", "kubectl", "podman", "ssh")
-"""Commands that run programs on another machine or in a container, where local paths are invalid.
-"""
+"""Commands that run programs on another machine or in a container: local paths are invalid."""
 _MAX_SHEBANG: Final = 256
 _MAX_SCRIPT: Final = 1 << 16
 _PATH: Final = "PYTHONPATH="
@@ -61,11 +58,9 @@ def _describe(words: Sequence[str]) -> str:
         given = words[at + 1 : python]
         if python == len(words):
             given = list(takewhile(lambda option: option.startswith("-"), given))
-        matched = [
-            one for one in given if one in (options or ()) or (options and _replaces_path(one))
-        ]
-        if options == () or matched:
-            wrapper = " ".join([Path(word).name, *matched[:1]])
+        used = [one for one in given if one in (options or ()) or (options and _replaces_path(one))]
+        if options == () or used:
+            wrapper = " ".join([Path(word).name, *used[:1]])
             this_python = [sys.executable, "-m", "otel_mlperf"]
             own = ["otel-mlperf"] if Path(word).name in _ELSEWHERE else this_python
             again = shlex.join([*words[:python], *own, "run", "--", *words[python:]])

@@ -16,8 +16,7 @@ from otel_mlperf.recorder.core.thread_ident import get_ident
 
 _GATE: Final = "_otel_mlperf_capture"
 _WAIT_S: Final = 1.0
-"""Maximum wait of a capture for a stamp that is being recorded, in seconds; usually microseconds.
-"""
+"""Maximum wait of a capture for a stamp being recorded, in seconds; usually microseconds."""
 
 
 class Captures:

@@ -85,8 +85,7 @@ class DeviceClock:
         """Return the device time at each stamp, in ns; the device has passed all of them."""
         near = self._near or stamps[0]
         first = self._near_ns + _elapsed_ns(near, stamps[0])
-        # Each stamp is compared with the first one of its batch, not of another batch: short
-        # distances are exact.
+        # Compared with the first stamp of the batch: short distances are exact.
         return [first, *(first + _elapsed_ns(stamps[0], stamp) for stamp in stamps[1:])]
 
     def move_to(self, stamp: Stamp, said_ns: int) -> Stamp | None:

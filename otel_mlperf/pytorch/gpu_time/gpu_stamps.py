@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.sections.section_context import SectionContext
 
 _LATE_NS: Final = 1_000_000
-"""If a step ended longer ago than this, the end stamp of its last section serves as its end stamp.
-"""
+"""If a step ended longer ago than this, its last section's end stamp is used for the step."""
 _MAX_OUTSIDE: Final = 16
 """Maximum number of sections outside steps that are reported together."""
 _MAX_QUERIED: Final = 32

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Labels
 
 _PATH: Final = "/proc/thread-self/schedstat"
-"""CPU time, time ready to run but not running, and time slices of a thread; missing on some
-kernels.
-"""
+"""CPU time, run queue time and time slices of a thread; missing on some kernels."""
 _LONGEST: Final = 128
 
 
@@ -167,9 +165,9 @@ _EVERY_NS: Final = 500_000_000
 _MAX_WORKERS: Final = 64
 """Maximum number of workers with a label of their own."""
 _ALL_LOOKED_AT: Final = 64
-"""Number of first batches that are all measured, if the process itself fetches them."""
+"""Number of first batches that are all measured, in a loader without workers."""
 _LOOKED_AT: Final = 8
-"""Afterwards one batch in this many is measured: the loop waits during each measurement."""
+"""Of later batches, one in this many is measured: the loop waits during each measurement."""
 MAIN: Final = "main"
 """Worker label of a loader without workers: the process itself."""
 STARTED, KEPT, NONE = "started", "kept", "none"
@@ -183,16 +181,12 @@ class LoaderFigures:
         self.counts = WorkerCounts(workers) if workers else None
         self._batches = self._wait_ns = self._none_ready = 0
         """Sums since the last report: writing each batch to cells would double the cost."""
-        self._own_fetches: list[Fetched] = []
-        """Batches fetched by the process itself since the last report; summing them later is
-        cheaper.
-        """
+        self._own: list[Fetched] = []
+        """Batches fetched by the process itself since the last report; a later sum is cheaper."""
         self._like: Fetched | None = None
-        """Sum of the last reported batches that the process itself fetched."""
+        """Last reported sum of batches that the process itself fetched."""
         self._fetches = self._passed_over = 0
-        """Fetches by the process itself: number of all, and of those not measured since the last
-        report.
-        """
+        """Fetches by the process itself: all, and those not measured since the last report."""
         self._how = STARTED if workers else NONE
         self._began_ns: int | None = now_ns
         self._ready = _series(names.LOADER_READY, self._labels)
@@ -222,10 +216,10 @@ class LoaderFigures:
 
     def fetched(self, fetched: Fetched) -> None:
         """Add a batch that the process itself has fetched."""
-        self._own_fetches.append(fetched)
+        self._own.append(fetched)
 
     def pass_over(self) -> bool:
-        """Count a fetch by the process itself; return whether the fetch is not measured."""
+        """Count a fetch by the process itself; return True if it is not to be measured."""
         self._fetches += 1
         if self._fetches <= _ALL_LOOKED_AT or self._fetches % _LOOKED_AT == 0:
             return False
@@ -239,15 +233,10 @@ class LoaderFigures:
         _add(names.LOADER_BATCHES, batches, self._labels)
         _add(names.LOADER_WAIT, wait_ns / 1e9, self._labels)
         _add(names.LOADER_NONE_READY, none_ready, self._labels)
-        own_fetches, self._own_fetches, passed_over, self._passed_over = (
-            self._own_fetches,
-            [],
-            self._passed_over,
-            0,
-        )
-        if own_fetches:
-            self._like = sum_of(0, own_fetches)
-            self._report_fetched(MAIN, self._like.for_all(len(own_fetches) + passed_over))
+        own, self._own, passed_over, self._passed_over = self._own, [], self._passed_over, 0
+        if own:
+            self._like = sum_of(0, own)
+            self._report_fetched(MAIN, self._like.for_all(len(own) + passed_over))
         elif passed_over and self._like is not None:  # since then, none was measured
             like = self._like._replace(sized=0, elements=0)
             self._report_fetched(MAIN, like.for_all(passed_over))
@@ -258,7 +247,7 @@ class LoaderFigures:
     def forget(self) -> None:
         """Discard the counts since the last report: they precede the run that is starting."""
         self._batches = self._wait_ns = self._none_ready = 0
-        self._own_fetches, self._passed_over = [], 0
+        self._own, self._passed_over = [], 0
         if self.counts is not None:
             self.counts.forget()
 

@@ -114,12 +114,11 @@ class Call:
 
 
 _FIRST: Final = 16
-"""Number of first batches of an iterator or worker that are all measured by their samples."""
+"""Number of first batches, per iterator or worker, whose samples are always measured."""
 _EVERY: Final = 16
-"""Afterwards one batch in this many is measured."""
+"""Of later batches, the samples of one in this many are measured."""
 _MAX_SAMPLES: Final = 16
-"""Maximum number of samples measured in a batch; of larger batches, every n-th sample is measured.
-"""
+"""Maximum number of samples measured in a batch; of larger batches, every n-th is measured."""
 
 
 class Fetching(Gate):
@@ -187,7 +186,7 @@ class _Fetch(Call):
 
 
 def _count_all(samples: object) -> int | None:
-    """Estimate the number of elements of all samples; None if a sample's is unknown."""
+    """Estimate the number of elements of all samples; None if it is unknown for a sample."""
     if not isinstance(samples, list):
         return None
     sizes = [count_elements(sample) for sample in samples[:: len(samples) // _MAX_SAMPLES + 1]]
@@ -197,9 +196,9 @@ def _count_all(samples: object) -> int | None:
 
 
 class CollateMoment:
-    """Descriptor for ``collate_fn`` of torch's fetchers, which they read right before its call.
+    """Descriptor for ``collate_fn`` of torch's fetchers, which they read right before calling it.
 
-    The read marks the start of collating. The function stays in the fetcher's ``__dict__`` and is
+    Reading it marks the start of collating. The function stays in the fetcher's ``__dict__`` and is
     returned unchanged: nothing is wrapped.
     """
 

@@ -22,9 +22,7 @@ class BackwardGate:
 
     def __init__(self) -> None:
         self.busy = False
-        """Whether a pass is open. A nested pass, such as that of activation checkpointing, is part
-        of it.
-        """
+        """Whether a pass is open; nested passes (activation checkpointing) are part of it."""
         self._moment: LoopMoment | None = None
         self._is_woven = False
 

@@ -41,8 +41,7 @@ class IteratorMade(LoopMoment):
     """Gate for the creation of a loader's iterator: notes the time, opens no section."""
 
     made_ns = made_id = 0
-    """Time of the last creation, and the section id drawn then: if the next id is the successor,
-    nothing was recorded in between.
+    """Time of the last creation; section id drawn then, to detect whether others were drawn since.
     """
 
     def of(self, subject: Any = None) -> Any:
@@ -70,13 +69,11 @@ class BatchWait(LoopMoment):
         self._iterator: Any = None
         self._resumed: Any = None
         self._ahead = 0
-        """``id()`` of the iterator whose batches are requested one ahead; 0: none."""
+        """``id()`` of the iterator from which the program requests one batch ahead; 0: none."""
 
     def _settle(self, subject: Any) -> None:
         paused = LoopMoment.paused
-        if isinstance(paused, PausedWait) and paused.goes_on(
-            subject, _requesting_place(3, subject)
-        ):
+        if isinstance(paused, PausedWait) and paused.goes_on(subject, _requester(3, subject)):
             LoopMoment.paused, self._resumed, self._ahead = None, paused, id(subject)
         else:
             super()._settle(subject)
@@ -108,7 +105,7 @@ class BatchWait(LoopMoment):
                 safely(self._count, iterator, batch)
                 # Must come after the count, which is part of the wait.
                 if getattr(iterator, "_num_yielded", 0) == 1:
-                    safely(self._pause, iterator, _requesting_place(2, iterator))
+                    safely(self._pause, iterator, _requester(2, iterator))
         finally:
             if kind is StopIteration:
                 kind = error = traceback = None
@@ -176,9 +173,9 @@ class PausedWait:
             self._sections.close(section, self._end_ns)
 
 
-def _requesting_place(depth: int, iterator: object) -> _Place | None:
-    """Return the position of the generator that requests a batch; None if the caller is none."""
-    frame = _requesting_frame(depth + 1, iterator)
+def _requester(depth: int, iterator: object) -> _Place | None:
+    """Return the position of the generator that requests a batch; None if it is no generator."""
+    frame = _requester_frame(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None
     return frame.f_code, frame.f_lasti
@@ -190,7 +187,7 @@ def _is_passed_over(depth: int, iterator: object) -> bool:
     Such a loop may skip its batches. Code that collects batches, or requests one ahead, mostly
     calls ``next()``.
     """
-    frame = _requesting_frame(depth + 1, iterator)
+    frame = _requester_frame(depth + 1, iterator)
     return frame is not None and frame.f_code.co_code[frame.f_lasti] == _FOR
 
 
@@ -199,13 +196,13 @@ def _is_generator_s(depth: int, iterator: object) -> bool:
 
     A generator with a ``for`` over the loader does not count: it may be the training loop itself.
     """
-    frame = _requesting_frame(depth + 1, iterator)
+    frame = _requester_frame(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return False
     return frame.f_code.co_code[frame.f_lasti] != _FOR
 
 
-def _requesting_frame(depth: int, iterator: object) -> FrameType | None:
+def _requester_frame(depth: int, iterator: object) -> FrameType | None:
     """Return the frame that requests a batch, skipping ``__next__`` of derived iterators."""
     frame = sys._getframe(depth).f_back
     while frame is not None and frame.f_code.co_name == "__next__":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _FILES: Final = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)
-"""Types of files whose position is read; with other types that may have side effects."""
+"""Types of files whose position is read; in other types, reading it may have side effects."""
 _MAX_SHARDS: Final = 64
 """Maximum number of files of one rank whose size is read: each costs a file system call."""
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
 _MIN_STEPS: Final = 20
-"""Number of steps between the first count and the second; it doubles each time afterwards."""
+"""Number of steps between the first two counts; the interval doubles with each further count."""
 _GROUPS: Final = "torch.distributed.distributed_c10d"
 
 
 def count_collectives() -> int:
-    """Return the sum over all groups; 0 without groups. Backends that do not count add 0."""
+    """Return the number of collectives of all groups; backends that do not count add 0."""
     world = getattr(sys.modules.get(_GROUPS), "_world", None)
     return sum(_of_group(group) for group in [*getattr(world, "pg_map", ())])
 

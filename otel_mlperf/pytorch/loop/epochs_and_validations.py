@@ -109,9 +109,7 @@ class Validation:
         self._source: weakref.ref[Any] | None = None
         """Iterator whose batches are validated; None: the validation uses no loader."""
         self._has_forwards = self._is_untried = False
-        """Whether there was a forward in the validation; whether there was none since its last
-        batch.
-        """
+        """Whether there was a forward; whether there was none since the last batch."""
         self._seen_ns = 0
 
     def begin(self, source: weakref.ref[Any] | None, at_ns: int) -> None:

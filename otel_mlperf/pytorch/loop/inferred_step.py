@@ -63,12 +63,11 @@ class LoopSource:
 _NO_OPTIMIZER: Final = -1
 _MAX_TURNS: Final = 256
 _DELAY: Final = 2
-"""Maximum number of consecutive updates by one optimizer while another optimizer awaits its turn.
-"""
+"""Maximum number of consecutive updates by one optimizer while another awaits its turn."""
 
 
 class UpdateRound:
-    """Updates of one step: each of several optimizers that take turns updates once in it.
+    """Updates of one step; optimizers that take turns update once each per step.
 
     The first module called after an update predicts the next optimizer: the one that updated after
     the same call before. So an optimizer that takes a turn only occasionally adds no step. Work
@@ -86,8 +85,7 @@ class UpdateRound:
         self.is_expected = False
         """Whether the program has created or used an optimizer."""
         self._followed: dict[tuple[int, int], int] = {}
-        """Optimizer of the next update, by the first module called after an update and the
-        optimizer of that update.
+        """Optimizer that updates next, by the first call after an update and the optimizer before.
         """
         self._latest = self._first = _NO_OPTIMIZER
         """Optimizer of the last update, and the module that was called first since then."""
@@ -96,11 +94,9 @@ class UpdateRound:
         self._in_a_row = 0
         """Number of consecutive updates by the optimizer of the last update."""
         self._follows_batch = False
-        """Whether the step started before that first call, with a batch: the call then predicts no
-        optimizer.
-        """
+        """Whether that call follows the batch that starts a step: it then predicts no optimizer."""
         self._is_another_loop = False
-        """Whether that first call counts as another loop: a turn that is not expected to recur."""
+        """Whether that call counts as another loop: a turn that is not expected to recur."""
 
     def __len__(self) -> int:
         """Return the number of optimizers that have updated something in this step."""
@@ -185,9 +181,7 @@ class UpdateRound:
 
 
 _PATIENCE: Final = 10_000
-"""Maximum number of forwards and backwards of a step before its update: sections inside are pending
-until then.
-"""
+"""Maximum number of forwards and backwards of a step before its update."""
 
 
 class StepSink(ValidationSink, Protocol):
@@ -224,8 +218,8 @@ class InferredStep:
         self.epochs = EpochCount()
         self.is_open = False
         self.is_after_backward = self.is_doubtful = self.has_failed = False
-        """Of the open step: its last event was a backward; its batch was used without training
-        only; an exception occurred.
+        """State of the open step: its last event was a backward; its batch was only used without
+        training; an exception occurred.
         """
         self.is_idle = False
         """Whether steps are suspended until the next update."""
@@ -303,7 +297,7 @@ class InferredStep:
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether the open step, which has no update, has no loop that continues."""
+        """Return whether an open step without an update lacks a loop that continues."""
         if self.source.reference is None:
             return True
         return not self.source.is_there and (self.has_failed or not self.batches.passes)

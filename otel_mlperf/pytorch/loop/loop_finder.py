@@ -89,7 +89,7 @@ class Loop:
 
         Args:
             source: the iterator.
-            is_ahead: whether its batches are requested one ahead.
+            is_ahead: whether the program requests one batch ahead from it.
 
         Returns:
             Whether the request counts as a wait nevertheless: a batch received before is yet to be
@@ -270,7 +270,7 @@ class Loop:
         return self._data.are_trained(dataset) or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
-        """Return whether a forward without training is a validation, not of a teacher or target."""
+        """Return whether a forward without training is part of a validation."""
         if not self.step.is_open or self.step.is_updated:
             return True
         is_known = module in self._learners
@@ -314,7 +314,7 @@ class Loop:
             self.validation.begin(source, self.step.now_ns)
 
     def _is_another(self, source: weakref.ref[Any] | None) -> bool:
-        """Return whether another loader is read, right after a switch to evaluation mode."""
+        """Return whether the validation changes loaders right after a switch to evaluation."""
         if source is None or not self.switched_ns or not self.validation.has_loader:
             return False
         return not self.validation.is_fed_by(source())

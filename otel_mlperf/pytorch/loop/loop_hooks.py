@@ -105,7 +105,8 @@ def _install() -> None:
     backward, update = _backward, _update
     backward.holds([forward])
     _of_libraries["prepare"].holds([update])
-    # Only the moments that may occur in a loader and do not themselves check for an open moment.
+    # Listed are only moments that may occur in a loader and do not themselves check for an open
+    # moment.
     wait.holds([forward, backward, update, _of_libraries["save"], _of_libraries["load"]])
     _moments.extend((made, wait, forward, backward, update))
     see("iterators of loaders", lambda: _weave(loader.DataLoader.__iter__, made))

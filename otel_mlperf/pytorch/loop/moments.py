@@ -49,14 +49,12 @@ class LoopMoment:
     """One kind of moment; the outermost open moment is recorded as a section."""
 
     is_off: ClassVar[bool] = False
-    """Whether observation is off: the end of a moment that is still open must not switch it on
-    again.
-    """
+    """Whether observation is off; the end of an open moment must not switch it on again."""
     paused: ClassVar[Paused | None] = None
     switched_ns: ClassVar[int] = 0
     """Time of the last switch of a model to evaluation mode."""
     switched_id: ClassVar[int] = 0
-    """Section id drawn then: if the next id is the successor, nothing was recorded in between."""
+    """Section id drawn at that switch: if the next id follows, nothing was recorded since."""
     depth: ClassVar[int] = 1
     """Increment of the loop's depth: 0 if steps may start and end inside."""
 

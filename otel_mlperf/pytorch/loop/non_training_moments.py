@@ -135,7 +135,7 @@ def _note() -> None:
 
 
 _MAX_PARAMETERS: Final = 8
-"""Maximum number of parameters read: all have the same count, except rarely updated ones."""
+"""Maximum number of parameters whose update count is read: mostly, all have the same count."""
 
 
 class OptimizerPrepared(LoopMoment):
@@ -260,7 +260,7 @@ class Capture(LoopMoment):
         self._notify: Final = captured.begin if is_begin else captured.end
 
     def of(self, subject: Any = None) -> Any:
-        """Notify of the start or end of this graph's capture."""
+        """Report the start or end of this graph's capture."""
         if super().of() is self:
             safely(self._notify, subject)
         return UNSEEN

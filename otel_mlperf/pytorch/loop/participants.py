@@ -26,16 +26,12 @@ class _Called:
     def __init__(self, module: Any, core: Any, forget: Any) -> None:
         self.itself = weakref.ref(module, forget)
         self.core = weakref.ref(core)
-        """Innermost wrapped module, as in DistributedDataParallel: an evaluation may switch only
-        that one.
-        """
+        """Innermost wrapped module (DDP): an evaluation may switch the mode of only this module."""
         self.has_parameters = next(iter(module.parameters()), None) is not None
         self.can_learn = any(parameter.requires_grad for parameter in module.parameters())
         self.has_collected = self.has_learned = self.learns_always = self.was_tried = False
         self.teaches, self.taught_in = False, _NEVER
-        """Whether the module is a teacher, called first in each step; the last step that it
-        started.
-        """
+        """Whether the module is a teacher, called first in each step; the last step it started."""
 
 
 class Learners:

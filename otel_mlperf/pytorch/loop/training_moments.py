@@ -43,14 +43,12 @@ def _of_group(group: dict[str, Any]) -> int:
     size = group.get("history_size")
     if not isinstance(size, int):
         return 0
-    parameter_bytes: int = sum(
-        one.numel() * one.element_size() for one in group["params"] if one.is_cpu
-    )
-    return _KEPT * size * parameter_bytes
+    total: int = sum(one.numel() * one.element_size() for one in group["params"] if one.is_cpu)
+    return _KEPT * size * total
 
 
 EXCHANGE_PASSES: Final = (20, 200, 2_000)
-"""Calls of a DDP module at which its statistics are read; a read costs 11 µs."""
+"""Numbers of the calls of a DDP module at which its statistics are read; a read costs 11 µs."""
 WRAPPER: Final = "DistributedDataParallel"
 
 

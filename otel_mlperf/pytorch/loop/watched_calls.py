@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from types import FunctionType
 
 NOTHING: Final = "None"
-"""Subject of calls without one. Of a checkpoint: the call returns before the file is complete, or
-reads only a part, so its size is unknown.
+"""Subject of calls that need none. For a checkpoint: its size is unknown, because the call returns
+before the file is complete, or reads only part of it.
 """
 
 
@@ -75,7 +75,8 @@ _FABRIC_SAVES: Final = (
 )
 _LIGHTNING_MOVES: Final = (WatchedCall("move_data_to_device", "transfer", "(batch, device)"),)
 _LIGHTNING_UPDATES: Final = (WatchedCall("LightningOptimizer.step", "update", "self"),)
-# The first and last parts of an evaluation: the whole, `run`, is a wrapper without its subject.
+# The first and last parts of an evaluation: `run`, the whole, is a wrapper without access to its
+# subject.
 _LIGHTNING_VALIDATES: Final = (
     WatchedCall("_EvaluationLoop.setup_data", "validate", NOTHING),
     WatchedCall("_EvaluationLoop.on_run_end", "validate", NOTHING),

@@ -90,8 +90,8 @@ def _names_at(recorder: Recorder, times_ns: list[int]) -> list[str]:
         while following < len(sections) and sections[following].start_ns <= now_ns:
             around.append(sections[following])
             following += 1
-        # Of the open sections, the innermost one started last. Ended sections are removed: the
-        # following times are later.
+        # The innermost open section is the one that started last. Ended sections are removed: later
+        # times cannot be inside them.
         around = [one for one in around if one.end_ns >= now_ns]
         if around:
             found[at] = recorder.registry.about(around[-1].entry)[0]
@@ -240,9 +240,7 @@ def memory_snapshot(why: str = "asked for") -> Path | None:
 
 
 _MAX_SNAPSHOTS: Final = 8
-"""Maximum number of snapshots per process: a program may run out of memory repeatedly, and
-continue.
-"""
+"""Maximum number per process: a program may run out of memory repeatedly, and continue."""
 _SEEN: Final = "_otel_mlperf_seen"
 
 

@@ -28,13 +28,9 @@ def loaded_mps() -> Any:
     """Return ``torch.mps``, if the program has queried it and it is available; else None."""
     torch = sys.modules.get("torch")
     backend: Any = getattr(getattr(torch, "backends", None), "mps", None)
-    cache_info = getattr(getattr(backend, "is_available", None), "cache_info", None)
+    cache = getattr(getattr(backend, "is_available", None), "cache_info", None)
     # torch caches the answer: an entry in the cache means that the program has made the query.
-    return (
-        torch.mps
-        if torch and cache_info and cache_info().currsize and backend.is_available()
-        else None
-    )
+    return torch.mps if torch and cache and cache().currsize and backend.is_available() else None
 
 
 class MpsMemory:

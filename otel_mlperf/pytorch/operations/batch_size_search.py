@@ -18,13 +18,8 @@ from otel_mlperf.recorder.core.used_so_far import loaded_cuda
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_OUT_OF_MEMORY: Final = (
-    "out of memory",
-    "not enough memory",
-    "can't allocate memory",
-    "_ALLOC_FAILED",
-)
-"""Parts of the messages of RuntimeErrors, from CUDA, its libraries and CPU allocators."""
+_MESSAGES: Final = ("out of memory", "not enough memory", "can't allocate memory", "_ALLOC_FAILED")
+"""Parts of out-of-memory messages in RuntimeErrors, of CUDA, its libraries and CPU allocators."""
 _HEAD: Final = "batch size   samples/s      ± %   s/step       peak"
 
 
@@ -139,7 +134,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception means a lack of memory, of a device or of the host."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any(part in str(error) for part in _OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(part in str(error) for part in _MESSAGES)
 
 
 def _checked(sizes: Iterable[int]) -> list[int]:

@@ -70,7 +70,7 @@ def describe_call(module: Any, args: Any, kwargs: Any, torch: Any) -> ModelCall:
 
 def _autocast(torch: Any) -> tuple[str, Any] | None:
     try:
-        for device in _AUTOCAST:  # all: reading the parameters' device costs as much
+        for device in _AUTOCAST:  # reading the parameters' device would cost as much
             if torch.is_autocast_enabled(device):
                 return device, torch.get_autocast_dtype(device)
         return None
@@ -79,11 +79,7 @@ def _autocast(torch: Any) -> tuple[str, Any] | None:
 
 
 def count_flops(module: Any, call: ModelCall, torch: Any) -> Flops:
-    """Return the operations of a call with this description.
-
-    Raises:
-        UncountableError: as in ``count_operators``.
-    """
+    """Return the operations of a call; raises the same errors as ``count_operators``."""
     return sum_flops(count_operators(module, call, torch))
 
 

@@ -64,8 +64,7 @@ class CallWatch:
         self.busy = True
         """Whether calls are not observed: there is no watcher, or a watched call is open."""
         self.find: Callable[[Any], Watcher | None] | None = None
-        """Returns a watcher for an unregistered module; None: only registered modules are watched.
-        """
+        """Returns a watcher for an unregistered module; None: only registered ones are watched."""
         self._of: dict[int, tuple[weakref.ref[Any], Watcher]] = {}
         self._is_woven = False
         self._found = 0
@@ -139,8 +138,7 @@ class CallWatch:
 
 
 _MAX_SHAPES: Final = 64
-"""Maximum number of shapes per model: texts of every length would otherwise be counted without end.
-"""
+"""Maximum number of shapes per model: texts of every length would be counted without end."""
 _UNKNOWN: Final = -1
 """Marker of a step that contains an uncounted call."""
 _watch = CallWatch()
@@ -156,7 +154,7 @@ class ModelWork:
         self._reported_to: weakref.ref[Recorder] | None = None
         own = list({id(one): one for one in model.parameters()}.values())
         self.name: str = type(unwrapped(model)).__name__
-        """Name of its class."""
+        """Name of the model's class."""
         self.parameters: int = sum(one.numel() for one in own)
         """Number of parameters; those that two modules share count once."""
         self.trainable: int = sum(one.numel() for one in own if one.requires_grad)
@@ -176,7 +174,7 @@ class ModelWork:
         return sum_flops(by_operator)
 
     def by_operator(self, *args: Any, **kwargs: Any) -> dict[str, Flops] | None:
-        """Return the operations of such a call by operator, in descending order; None if unknown.
+        """Return the operations of a call by operator, in descending order; None if unknown.
 
         The result, ``{"aten.addmm": Flops(forward=…, backward=…)}``, contains only matrix products,
         convolutions and attention.
@@ -328,10 +326,7 @@ def _type_of_products(parameter: Any, torch: Any) -> str:
 
 
 def _find(module: Any) -> ModelWork | None:
-    """Return the work of an outermost module in a program that registers no model.
-
-    None: the module has no parameters.
-    """
+    """Return the work of a module in a program that registers none; None without parameters."""
     return ModelWork(module) if next(module.parameters(), None) is not None else None
 
 

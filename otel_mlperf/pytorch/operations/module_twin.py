@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class UncountableError(Exception):
-    """Error: the operations of a call cannot be counted; the message contains the reason."""
+    """Error for a call whose operations cannot be counted; the message contains the reason."""
 
 
 class TensorShape(NamedTuple):
@@ -125,7 +125,7 @@ def _streams(torch: Any) -> tuple[Any, Any, Any]:
 
 
 def _put_back(torch: Any, before: tuple[Any, Any, Any]) -> None:
-    """Restore only streams that have changed, because other threads may draw from them, too."""
+    """Restore only the streams that have changed: other threads may be using the unchanged ones."""
     own, drawn, of_torch = before
     if random.getstate() != own:
         random.setstate(own)
@@ -156,7 +156,7 @@ def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
     """Return a twin of ``module``; ``fake`` returns a tensor's twin, always the same for a tensor.
 
     Raises:
-        UncountableError: its operations would be miscounted, or no twin can be made.
+        UncountableError: the operations would be miscounted, or no twin can be made.
     """
     return _Twins(torch, fake).of(unwrapped(module))
 

@@ -204,9 +204,7 @@ class Capture:
         self._resident = 0
         self._is_awaited = False
         self.is_lost = False
-        """Whether another profiler has started: torch has then dropped our events, and an export
-        would crash.
-        """
+        """Whether another profiler started: torch has dropped our events, an export would crash."""
         self.gave_way = False
         """Whether the window ended because the program started a profiler."""
         self._is_over = threading.Event()
@@ -344,7 +342,7 @@ class Capture:
         profiler = self._profiler
         with profiler_lock.calling():
             if not self.is_recording:
-                profiler.start_trace()  # like torch if a schedule ends in its warm-up
+                profiler.start_trace()  # as in torch, if a schedule ends in its warm-up
             # Read before torch stops: stopping a large window lasts seconds.
             self.end_at, self.is_recording = read_clocks(), False
             profiler.stop_trace()
@@ -386,7 +384,7 @@ class Capture:
         WindowGrowth.add(resident_bytes() - self._resident)
 
     def _started_unnoticed(self) -> bool:
-        """Return whether torch is recording, which an interrupt prevented from being noted."""
+        """Return whether torch is recording although an interrupt kept ``is_recording`` False."""
         is_enabled = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
         return is_enabled and profiler_lock.is_alone()
 

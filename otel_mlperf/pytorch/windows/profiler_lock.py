@@ -39,8 +39,7 @@ class _Ours(threading.local):
 
 _ours = _Ours()
 _owners: dict[None, Owner] = {}
-"""At most one owner. Set by a single C call, so that after an interrupt the owner is unambiguous.
-"""
+"""At most one owner; set by a single C call, so that an interrupt cannot leave it unclear."""
 _others: dict[int, weakref.ref[Any]] = {}
 """Active profilers of the program, by ``id()``. Removed by a C function: the interpreter would drop
 exceptions raised in a Python callback, as of a WeakSet.

@@ -106,7 +106,7 @@ class RunWindows:
         return not any(step.section.track == track for step in list(opened.values()))
 
     def _take(self, request: int) -> None:
-        """Accept a request: for a window from the next step on, or for the end of that window."""
+        """Accept a request to start a window with the next step, or to end the requested window."""
         from otel_mlperf.journal.profiler_windows import answer_word, is_stop, steps_of
         from otel_mlperf.pytorch.windows.window_plan import WindowPlan
 

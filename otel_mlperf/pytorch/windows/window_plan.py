@@ -149,10 +149,7 @@ class WindowPlan:
             self._skip("failed")
 
     def _is_followed(self, phase: str) -> bool:
-        """Return whether steps of ``phase`` in this thread belong to the plan.
-
-        The thread of the first such step becomes the plan's only thread.
-        """
+        """Return whether this thread's steps of ``phase`` belong to the plan (of one thread)."""
         if phase != self._schedule.phase:
             return False
         if not self._thread:
