@@ -43,7 +43,7 @@ NOTHING_COMPARED: Final = (
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A maximum or minimum that a value must keep to."""
+    """Limit of a value: a maximum or a minimum."""
 
     told: str
     """The bound as the user wrote it."""
@@ -94,7 +94,7 @@ def parse_bound(told: str) -> Bound:
 
 
 def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
-    """Return the verdict whether a run keeps to a bound.
+    """Return the verdict on whether a run is within a bound.
 
     Raises:
         UsageError: the run has no value of that name. Ignoring the bound could hide a misspelling.
@@ -139,7 +139,7 @@ def _judge(change: TimeChange, tolerance: float) -> Verdict:
 
 
 def _times(change: TimeChange) -> str:
-    """Return ``, 31.0 → 33.0 ms``: a percentage alone does not show whether the change matters."""
+    """Return both times (``, 31.0 → 33.0 ms``): a percentage alone does not show their size."""
     if change.before_ns is None or change.after_ns is None:
         return ""
     return f", {change.before_ns / 1e6:,.4g} → {change.after_ns / 1e6:,.4g} ms"

@@ -159,7 +159,8 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: float
     reason: KernelReason
     shapes: tuple[str, str] | None = None
-    """For the reason *shape*: the largest shape that exists only before, and only after."""
+    """For the reason *shape*: the shape whose calls decreased most, and the one with most new
+    calls."""
     compared_by: ShapeBasis = ""
     """For the reason *speed*: property in which the compared calls are equal; empty: too little was
     recorded."""

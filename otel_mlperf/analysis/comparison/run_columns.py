@@ -152,7 +152,7 @@ def read_trend(
         if measures is not None and (measures.times or measures.calls):
             found = compare_runs(before, measures) if before else None
             change = next(iter([*found.times, *found.calls]), None) if found else None
-            before = measures  # a run without times is skipped in the trend
+            before = measures  # not of a run without times: the next run is compared with this one
         trend.append(msgspec.structs.replace(row, change=change))
     return trend
 

@@ -75,7 +75,7 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
 class _BlockedRank(NamedTuple):
     rank: OfRank
     share: float
-    """Share of a step in no section in which the main thread was certainly blocked."""
+    """Share of a step that is untracked and in which the main thread was certainly blocked."""
     writes: float | None
     """Write calls of the process per step."""
 

@@ -34,8 +34,7 @@ _MIN_STEPS: Final = 60
 _BLOCK: Final = 5
 """Steps per block. Block means are compared so that one short step does not end the start phase."""
 _LONG: Final = 1.5
-"""Mean of a block that belongs to the start phase, in multiples of the later typical step: at
-least this."""
+"""Minimum mean of a block in the start phase, in multiples of the later typical step."""
 _MIN_EXCESS_NS: Final = 1e9
 """Minimum excess time of the first steps: every program has a short start phase."""
 _MAX_RECURRING: Final = 0.05
@@ -63,7 +62,7 @@ class _Start(NamedTuple):
 
 @once_a_run
 def find_cold_start(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per slow start whose excess is above the row's share of the training."""
+    """Return one finding per slow start that exceeds the threshold share of the training."""
     trained_ns = time_trained(numbers)
     if not trained_ns:
         return []
@@ -76,7 +75,7 @@ def find_cold_start(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
-    """Yield the first batches of each loader's passes, except of passes that start workers."""
+    """Yield the slow first batches of each loader, except in passes that start workers."""
     for use in numbers.summary.loaders:
         for first in use.first_batches:
             others = use.batches - first.passes
@@ -187,7 +186,7 @@ _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
 
 @once_a_run
 def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per loader whose worker starts exceed the row's share of the training.
+    """Return one finding per loader whose worker starts exceed the threshold share of the training.
 
     The training is the time from the first step to the end of the last one.
     """

@@ -32,10 +32,9 @@ _MIN_NS: Final = 5_000_000
 _TOO_MUCH: Final = 0.5
 """Share of a step above which the exchange of gradients is part of the finding."""
 _VERY_MANY: Final = 16.0
-"""Collectives per update from which their number is the cause: DDP has only a few buckets."""
+"""Collectives per update from which they are too many: DDP has only a few buckets."""
 _MIN_SAVED_OF_VERY_MANY: Final = 0.7
-"""Fraction of the time of that many collectives that fewer collectives save at least: the
-latency."""
+"""Minimum fraction of the collectives' time that fewer ones save, if they are too many."""
 _MANY: Final = 4.0
 """Collectives per update, without those of gradients, from which the advice mentions them."""
 _LAST: Final = """SELECT name, avg(value) FROM (
@@ -82,7 +81,7 @@ class _Counted(NamedTuple):
 
 
 def find_collectives(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if collectives exceed the row's share of the mean step of all ranks."""
+    """Return one finding if collectives exceed the threshold share of a step, over all ranks."""
     ranks, row = read_rank_steps(numbers), row_of("collectives")
     if not ranks:
         return []

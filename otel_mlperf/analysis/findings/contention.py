@@ -20,21 +20,22 @@ if TYPE_CHECKING:
 _MIN_STEPS: Final = 10
 """Minimum number of steps for a typical step."""
 _TOO_MANY: Final = 1.5
-"""Runnable threads per CPU above which their number is the cause: slightly over 1 is common."""
+"""Runnable threads per CPU above which a rank is oversubscribed: slightly over 1 is common."""
 _MIN_EXCESS: Final = 1.5
-"""Number of excess runnable threads (beyond the CPUs) above which their number is the cause: a
-single thread may wait for a quota of less than one CPU."""
+"""Excess of runnable threads over CPUs above which a rank is oversubscribed. Below it, a single
+thread may wait for a quota of less than one CPU."""
 _VERY_MANY: Final = 8.0
 """Runnable threads per CPU from which the gain of fewer threads is near its lower bound."""
 _OTHERS: Final = 0.1
-"""Share of the host's CPUs above which other processes are a cause: the system itself uses some."""
+"""Share of the host's CPUs used by other processes above which they are noisy neighbours: the
+system itself uses some."""
 _UNSURE: Final = 0.2
 """Uncertainty of a gain in either direction: readings are few, and other processes come and go."""
 _WORKER: Final = "worker"
 
 
 def find_contention(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank whose main thread waits for CPUs beyond the row's threshold."""
+    """Return one finding per rank whose main thread waits for CPUs beyond the threshold."""
     steps = numbers.summary.steps
     if steps is None or steps.count < _MIN_STEPS:
         return []
@@ -101,7 +102,7 @@ def _oversubscription(rank: OfRank, short_id: str) -> Finding:
 
 
 def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
-    """Return an interval narrow enough to act on: the lower part if threads are very many."""
+    """Return the gain with at most ``WIDEST`` width: the lower part if threads are very many."""
     if is_very_many:
         return Gain(low=low, high=min(high, low + WIDEST))
     return Gain(low=low, high=high).centered()

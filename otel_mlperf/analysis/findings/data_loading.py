@@ -28,7 +28,7 @@ _MIN_STEPS: Final = 3
 _FULL: Final = 0.9
 """Share of the CPUs in use above which no CPU is free for more workers."""
 _MIN_EXPLAINED: Final = 0.5
-"""Share of the data wait above which a cause explains it."""
+"""Share of the data wait that a cause must exceed to be reported as its explanation."""
 _CHEAPER_SAMPLES: Final = (
     "The CPUs are busy, so more workers may not help: make loading a sample cheaper (decode or "
     "augment less, or once beforehand), or request more CPUs."
@@ -51,11 +51,11 @@ class _Advice(NamedTuple):
     action: str
     gain: Gain | None
     severity: Severity | None = None
-    """None: the row's severity."""
+    """None: the severity in the findings table."""
 
 
 def find_data_loading(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if data waits of the main phase exceed the row's share of a step."""
+    """Return one finding if data waits of the main phase exceed the threshold share of a step."""
     summary, row = numbers.summary, row_of("data_loading")
     steps = summary.steps
     # With one or two steps, the worker start in the first step would dominate.

@@ -36,7 +36,7 @@ _PINNED: Final = "sequentially with the computation"
 
 
 def find_transfers(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if exposed copies to the device exceed the row's share of a step."""
+    """Return one finding if exposed copies to the device exceed the threshold share of a step."""
     summary = numbers.summary
     if summary.steps is None:
         return []
@@ -82,7 +82,7 @@ def _finding(
             action=row.action,
             evidence=evidence,
             where=Where(section=section),
-            # Concurrent copies cost nothing, but copies longer than the work still do.
+            # Concurrent copies save the whole time, unless copies last longer than the other work.
             gain=Gain(low=share / 2, high=share),
             command=command,
         )

@@ -30,8 +30,8 @@ _ELSEWHERE: Final = frozenset(
     {"data_loading", "collectives", "telemetry_lost", "gpu_idle", "gpu_lost", "requests_late"}
 )
 _ENOUGH: Final = 0.5
-"""Minimum fraction of a ratio rule's duration that readings must cover; of the run, if that was
-shorter."""
+"""Minimum fraction of a ratio rule's duration that readings must cover. In a run shorter than that
+duration: fraction of the run."""
 
 # Readings of the node have no rank. -1 replaces NULL, because a join never matches NULL to NULL.
 _SUMS: Final = """SELECT coalesce(rank, -1) AS rank, restart, time_ns, sum(value) AS value,
@@ -159,7 +159,7 @@ def _is_possible(rule: Rule, measured: _Bounds, per: _Bounds) -> bool:
 
 
 def _bounds(rule: Rule, series: MeasuredSeries, read: _Read) -> dict[_Key, _Bounds]:
-    """Return bounds of the judged sums, by rank, restart and the labels that the rule groups by."""
+    """Return bounds of the evaluated sums by rank, restart and the labels of the rule's groups."""
     bounds: dict[_Key, _Bounds] = {}
     keys = _keys(series, rule.by, read)
     for one in read.get(series.metric.name, ()):

@@ -1,8 +1,7 @@
 """Registry of finding sources: the package's own and plug-ins from entry points.
 
 A distribution adds findings by an entry point of the group ``otel_mlperf.findings`` that names a
-``FindingSource``. Nothing in this package changes for it. Findings that only repeat another
-finding, which contains the reason, are removed here.
+``FindingSource``. Findings that another finding explains are removed here.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _MIN_STEPS: Final = 3
 
 
 def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if the GPUs idle for more than the row's share of a step."""
+    """Return one finding if the GPUs idle for more than the threshold share of a step."""
     gpu, row = numbers.summary.gpu, row_of("gpu_idle")
     if gpu is None or gpu.steps < _MIN_STEPS or gpu.idle_ns is None:
         return []

@@ -64,7 +64,7 @@ def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]
 
 def _read_warnings(numbers: RunNumbers) -> list[tuple[_WarnedRule, list[Warned]]]:
     if not numbers.store.rows("SELECT 1 FROM warnings LIMIT 1"):
-        return []  # most runs: this avoids the join with their steps
+        return []  # like most runs: avoids the join with their steps
     by_place: dict[_Place, list[Warned]] = {}
     steps, began_ns = numbers.summary.steps, numbers.summary.started_ns
     for id, rank, labels, start, end, value, threshold, first, last in numbers.store.rows(

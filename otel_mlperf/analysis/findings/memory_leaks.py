@@ -4,7 +4,7 @@ A line is fitted through the resident memory, and through the tensor memory of e
 start of a step. The fit covers the last two thirds of the run, between the ends of its first and
 its last step, which excludes set-up, warm-up and the memory freed after the loop.
 
-A memory that grows meets these conditions:
+Growth is reported if all of these conditions are met:
 
 - The line explains nearly all of the variance (r², more strictly for few readings): a step
   function, a sawtooth or noise is not growth.
@@ -45,7 +45,7 @@ _MIN_FINAL_PACE: Final = 0.5
 """Minimum pace of the last quarter, as a fraction of the mean pace."""
 _CONFIDENCE: Final = 0.95
 _MIN_CALLS: Final = 20
-"""Calls of one section outside steps from which a process counts as evaluable without steps."""
+"""Minimum number of calls of one section for a process without steps to be evaluated."""
 _MINUTE_S: Final = 60.0
 _MIN_BYTES: Final = 32 << 20
 """Minimum growth: a small process may grow by a fifth for good reasons."""
@@ -110,7 +110,7 @@ _MEMORIES: Final = (
 
 
 def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank and memory that grows by more than the row's share."""
+    """Return one finding per rank and memory that grows by more than the threshold share."""
     found, may_fill = {}, dict(numbers.store.rows(_MAY_FILL, name=names.OPTIMIZER_HISTORY.name))
     for memory in _MEMORIES:
         for rank, index, at_s, read in numbers.store.rows(

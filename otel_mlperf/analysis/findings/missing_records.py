@@ -71,7 +71,7 @@ class _Elsewhere(NamedTuple):
     def words(self, *, is_alone: bool) -> list[str]:
         """Return one phrase per kind of activity.
 
-        ``is_alone``: the run has no steps. Only then started processes may explain it.
+        ``is_alone`` means that the run has no recorded steps: only then processes are mentioned.
         """
         phrases = []
         if self.updates:

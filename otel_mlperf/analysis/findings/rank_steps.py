@@ -1,4 +1,4 @@
-"""Step times, amounts of data and collective times of each rank, over the steps of all ranks.
+"""Step times, amounts of data and collective times of each rank, over their common steps.
 
 Explicit collectives are sections of the category communication. DDP's collectives run inside the
 backward pass, without a section: DDP itself measures the time in which they do not overlap with
@@ -56,7 +56,7 @@ class RankSteps(NamedTuple):
     """Time of the backward pass in DDP collectives during which nothing was computed."""
     samples: float | None
     elements: float | None
-    """Samples and elements in all of these steps; None: not known."""
+    """Samples and elements in all of these steps; None: unknown."""
 
     @property
     def collectives_ns(self) -> float:

@@ -29,7 +29,8 @@ class RunNumbers:
         self.summary = summary
         """Summary, exact for the whole run; its ``findings`` are still empty."""
         self.store = store
-        """The run's tables, for facts outside the summary; of the requested rank."""
+        """Tables of the run, of the requested rank only, for facts that the summary does not
+        contain."""
         self.known: dict[Callable[[RunNumbers], Any], Any] = {}
         """Cached results of functions of a run, see ``once_a_run``."""
 
@@ -66,7 +67,7 @@ class RunNumbers:
 
     @cached_property
     def uses_gpu(self) -> bool:
-        """Return whether a process of the run uses a GPU, or one of its GPUs was read."""
+        """Return whether a process of the run uses a GPU, or GPU times of steps are known."""
         ((gpus,),) = self.store.rows("SELECT count(*) FROM processes WHERE has_gpu")
         return bool(gpus) or self.summary.gpu is not None
 

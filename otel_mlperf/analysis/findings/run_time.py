@@ -36,7 +36,7 @@ _MAX_SAVED_SET_UP: Final = 0.4
 case."""
 _NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
-"""Categories that are not part of a set-up, or do not name a part of it."""
+"""Categories that are not reported as the longest section of a set-up."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
     GROUP BY rank, restart)
 SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
@@ -72,7 +72,7 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if the set-up before the first step exceeds the row's share of the run.
+    """Return one finding if set-up before the first step exceeds the threshold share of the run.
 
     Runs without steps are excluded: their set-up cannot be separated from other time.
     """
@@ -285,7 +285,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 
 @once_a_run
 def find_costly_line(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if untracked lines of the program exceed the row's share of a step.
+    """Return one finding if untracked lines of the program exceed the threshold share of a step.
 
     Lines that have a finding of their own, such as output, are excluded.
     """
@@ -334,7 +334,7 @@ def _collecting_steps(numbers: RunNumbers) -> int:
 def _finding(
     id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
 ) -> list[Finding]:
-    """Return a finding if ``share`` exceeds its threshold, relative to ``part`` of ``of``."""
+    """Return the finding of a share of a step or run, if share / part exceeds the threshold."""
     row = row_of(id)
     if not row.holds(share / part):
         return []

@@ -33,7 +33,7 @@ _MIN_SAVED: Final = 0.75
 _MIN_SAVED_WITH_GPU: Final = 0.5
 _LIKELY: Final = "likely in {call} ({place})"
 _WAITING: Final = ("sync_in_loop", "blocked_loop")
-"""Kinds whose gain is unknown without the GPU's utilization: they wait for work of the GPU."""
+"""Kinds that may wait for the GPU: without its utilization, their gain is unknown."""
 _BLOCKED_IN: Final = "{doing}, most of it in {call} ({place})"
 
 

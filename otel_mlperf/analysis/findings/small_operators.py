@@ -83,16 +83,17 @@ _OVERHEAD_NS: Final = 5_000.0
 _MANY: Final = 200
 """Number of operations from which small ones are a problem: a small model has few operations."""
 _CALLS: Final = 16
-"""Model calls per backward pass from which each call is likely for a single item."""
+"""Model calls per backward pass from which calls are assumed to be for single items."""
 _MIN_SHARE_CALLED: Final = 0.1
 """Minimum overhead share of an operation if the model or its layers are called in a loop."""
 _SELECTS: Final = 32
-"""Single elements selected per backward pass from which the program loops over them."""
+"""Selects of single elements per backward pass from which a loop over elements is assumed."""
 _MIN_SHARE_SELECTED: Final = 0.05
 """Minimum overhead share if elements are selected one by one: the backward pass of each select
 fills a whole tensor with zeros."""
 _REUSED: Final = 40.0
-"""Operations per weight from which layers are called in a loop; three to ten are common."""
+"""Operations per weight from which layers are assumed to be called in a loop; 3 to 10 are
+common."""
 _MIN_COMPUTING: Final = 0.1
 """Minimum share of the passes in a step: below it the possible gain is small."""
 _MIN_SAVED_OF_SINGLE: Final = 0.75
@@ -258,7 +259,7 @@ def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
 
 
 def _line(numbers: RunNumbers, rank: int) -> str:
-    """Return the program line that calls most of the model's time; empty if none is known."""
+    """Return the program line under which most model time was sampled; empty if unknown."""
     for lines in read_stack_lines(numbers.store):
         called = [line for line in lines.calls if line.within == "torch"]
         if lines.rank == rank and called:

@@ -70,7 +70,7 @@ _LONG: Final = f"""WITH {GAPS}
 
 
 def find_between_steps(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if untracked time between steps exceeds the row's share of the run."""
+    """Return one finding if untracked time between steps exceeds the threshold share of the run."""
     summary, row = numbers.summary, row_of("uncovered")
     steps = summary.steps
     if steps is None or steps.count < _MIN_STEPS or not summary.duration_ns:

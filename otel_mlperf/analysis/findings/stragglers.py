@@ -64,7 +64,7 @@ class _CpuExcess(NamedTuple):
     work: float
     """Running time, including the CPU waits that are normal for that much work."""
     waits: float
-    """CPU waits beyond that."""
+    """CPU waits beyond the normal ones."""
 
 
 def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:

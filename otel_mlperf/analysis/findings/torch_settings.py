@@ -143,7 +143,7 @@ _USUAL: Final = 3
 need their own graphs. Up to this number only costly compilations (``_LARGE``) are reported, and
 below it only if sizes vary as well."""
 _LARGE: Final = 0.2
-"""Share of the steps' time from which few compilations are reported."""
+"""Share of the steps' time that few compilations must reach to be reported."""
 _VARIED: Final = 0.1
 """Share of the steps without the most common batch size above which sizes vary throughout: the last
 batches of passes are rarer."""
@@ -153,7 +153,7 @@ an odd last batch."""
 
 
 def find_recompilation(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if compilations exceed the row's share of the steps after the first."""
+    """Return one finding if compilations exceed the threshold share of the steps."""
     row, series = row_of("recompilation"), numbers.steps
     compiling = [one.own_ns for one in numbers.sections if one.category == names.COMPILE]
     if series is None or not compiling:

@@ -51,7 +51,7 @@ class _Line(NamedTuple):
 
 
 def find_uneven_batches(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if padding costs more than the row's share of a step."""
+    """Return one finding if padding costs more than the threshold share of a step."""
     return _by_size(numbers) or _by_content(numbers)
 
 

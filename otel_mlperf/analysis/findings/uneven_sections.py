@@ -32,7 +32,7 @@ _ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE
 def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
     """Return one finding per section whose p95 far exceeds its median.
 
-    The mean excess over the median must reach the row's share of a step.
+    The mean excess over the median must reach the threshold share of a step.
     """
     row, steps = row_of("uneven_section"), numbers.steps
     if steps is None or len(steps.numbers) < _MIN_STEPS:

@@ -47,7 +47,7 @@ class _Amount(NamedTuple):
 
 @once_a_run
 def find_uneven_shards(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if a rank's data exceeds the row's multiple of the median."""
+    """Return one finding if a rank's data exceeds the threshold multiple of the median."""
     steps, row = numbers.summary.steps, row_of("uneven_shards")
     if steps is None or numbers.summary.rank is not None or len(steps.ranks) < 2:
         return []

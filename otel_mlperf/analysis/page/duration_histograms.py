@@ -47,7 +47,7 @@ class DurationHistogram(msgspec.Struct, frozen=True, kw_only=True):
 def read_histograms(
     store: Store, steps: StepFigures | None, *, has_warm_up: bool
 ) -> list[DurationHistogram]:
-    """Return histograms of the steps, then of the sections with most time; not of few durations."""
+    """Return histograms of the steps, then of the sections with most time, if frequent enough."""
     found = []
     if steps is not None:
         values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}

@@ -86,22 +86,22 @@ class HotSection(msgspec.Struct, frozen=True, kw_only=True):
     kept_bytes: int
     """Bytes allocated and not freed at the end of the calls."""
     peak_bytes: int
-    """Peak of these bytes in one call."""
+    """Peak of allocated bytes in one call."""
     spots: list[HotPart]
     """Functions or lines, largest first."""
     more: int
     """Minimum number of further functions or lines that a process did not store."""
     left_out: dict[str, int]
-    """Calls without a profile, by reason."""
+    """Number of calls without a profile, by reason."""
     passed_over: int
-    """Calls during which another section was profiled."""
+    """Number of calls not profiled because another section was being profiled."""
 
 
 class HotPart(HotSpot, frozen=True, kw_only=True, omit_defaults=False):
     """One function or line in all profiled calls of a section."""
 
     share: float
-    """Share of the calls' time, or of the bytes."""
+    """Share of the calls' time, or of ``kept_bytes``."""
     within: str = ""
     """For a function in profiler windows: the section with most of its time."""
 

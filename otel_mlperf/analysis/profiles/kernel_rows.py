@@ -67,7 +67,7 @@ def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts])
 
 
 def choose_rows(kernels: Kernels, top: int | None) -> Kernels:
-    """Return the first rows, with the sums of the remaining rows and of all rows."""
+    """Return only the first ``top`` rows, with sums of the remaining rows and of all rows."""
     rows = kernels.rows
     more = rows[len(rows) if top is None else top :]
     return replace(
@@ -163,7 +163,7 @@ def device_figures(rows: list[StreamRow], keys: tuple[str, ...]) -> list[DeviceF
 def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
     """Sum figures of several windows, devices or streams.
 
-    ``only``: a row whose rank, device and stream apply to all rows, if there is one.
+    ``only``: a row with the rank, device and stream of all rows; None if they differ.
     """
     single = rows[0] if len(rows) == 1 else None
     delays = [row.delay_max_ns for row in rows if row.delay_max_ns is not None]

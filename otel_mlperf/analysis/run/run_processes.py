@@ -100,7 +100,7 @@ class Processes(msgspec.Struct, frozen=True):
         return max(process.end_ns or self.last_ns, process.start_ns)
 
     def failure(self) -> Failure | None:
-        """Return the first abnormal end, because later ones may be its consequences; or None."""
+        """Return the first abnormal end, or None; later ones may be its consequences."""
         outcome = self.outcome
         bad = [process for process in self.decisive if process.outcome == outcome]
         if not bad or outcome in (FINISHED, RUNNING, IMPORTED):

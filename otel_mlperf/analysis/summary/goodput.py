@@ -26,7 +26,7 @@ Key = tuple[int, int]
 
 
 class LikeSteps(NamedTuple):
-    """Sums over the steps of one process in one phase that are lost, or that are not."""
+    """Sums over the steps of one process in one phase: either its lost steps or the other ones."""
 
     phase: str
     is_lost: bool
@@ -54,7 +54,7 @@ class Life:
 
     key: Key
     begin_ns: int
-    """Start including the time between process start and run start (imports)."""
+    """Start of the process: earlier than the start of the run by the time of imports."""
     start_ns: int
     end_ns: int
     steps: list[LikeSteps] = field(default_factory=list)
@@ -80,7 +80,7 @@ def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
             of_rank[-1].end_ns = max(processes.end_of(process), least)
             continue
         start, end = max(process.start_ns, least), max(processes.end_of(process), least)
-        before = imports.pop(key, 0)  # only for the first of two processes
+        before = imports.pop(key, 0)  # only for the first process
         begin = max(process.start_ns - before, least)
         of_rank.append(Life(key, begin, start, max(end, start)))
     by_key = {life.key: life for of_rank in lives.values() for life in of_rank}

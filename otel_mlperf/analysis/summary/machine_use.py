@@ -107,7 +107,7 @@ def _cpu(readings: _Found) -> tuple[float | None, float | None]:
 
 
 def _repeated(readings: _Found) -> _Found:
-    """Return the readings without CPU shares that were read only once."""
+    """Return the readings, except CPU shares with a single reading time."""
     shares = (names.SYSTEM_CPU_UTILIZATION.name, names.PROCESS_CPU_UTILIZATION.name)
     return {
         name: of

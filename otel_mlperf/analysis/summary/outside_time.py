@@ -127,7 +127,7 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 
 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
-    """Return the section at a path; for a forked child, that of its parent process if need be."""
+    """Return the section at a path; a forked child falls back to one of its parent process."""
     return by_path.get((path, beside)) or by_path.get((path, False))
 
 

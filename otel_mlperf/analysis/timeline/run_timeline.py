@@ -131,7 +131,7 @@ def _devices(selected: Selected) -> _Devices:
 def _effects_sql(selected: Selected, which: str) -> str:
     """Return SQL of pairs of a cause and an effect on another track.
 
-    The one that ``which`` names (``cause`` or ``effect``) starts in the range. A cause is the
+    The span selected by ``which`` (``cause`` or ``effect``) starts in the range. A cause is the
     enclosing section of a section, or the operator that launched device work. Other events are
     excluded: an enclosing event may have thousands of children.
     """
