@@ -47,7 +47,7 @@ _open: set[socket.socket | Connection] = set()
 
 
 def join(run: Run) -> None:
-    """Pass the sampled sections of a run to the program's provider, as soon as there is one."""
+    """Pass the sampled sections of a run to the program's provider, as soon as that is set."""
     try:
         joined = JoinedProvider(run)
     except OSError as error:

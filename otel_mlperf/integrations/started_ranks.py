@@ -141,8 +141,7 @@ def _of_fresh_process(process: Any) -> AbstractContextManager[object]:
 
 
 def _of_fork(join: Join, process: Any) -> AbstractContextManager[object]:
-    # The forked child never leaves this context: only objects that it may inherit can be created
-    # here.
+    # The forked child never leaves this context: everything created here is inherited by the child.
     if not _is_worker(process):
         _count_process()
         _await_forks(join)

@@ -290,7 +290,7 @@ class TrainingStep(LoopMoment):
     depth = 0
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a call by this strategy."""
+        """Return the gate for a call by this Lightning strategy."""
         module = getattr(subject, "lightning_module", None)
         # With manual optimization, the program updates inside, and may start a step there.
         is_automatic = getattr(module, "automatic_optimization", False)

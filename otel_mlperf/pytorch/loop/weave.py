@@ -173,7 +173,7 @@ class _Globals(ast.NodeTransformer):
 
 
 def _expression(text: str, at: ast.AST) -> ast.expr:
-    """Return an expression located at an existing node."""
+    """Parse an expression; give its nodes the location of an existing node."""
     expression = ast.parse(text, mode="eval").body
     for node in ast.walk(expression):
         ast.copy_location(node, at)
