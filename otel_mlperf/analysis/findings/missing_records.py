@@ -62,7 +62,7 @@ _FORK_ACTION: Final = (
 
 
 class _Elsewhere(NamedTuple):
-    """Training activity in which no loop is detected: counts, as the maximum over the ranks."""
+    """Counts of training activity outside detected loops: the maximum over the ranks."""
 
     updates: int
     loops: int

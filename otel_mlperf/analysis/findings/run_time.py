@@ -135,9 +135,9 @@ _OF_TRAINING: Final = {names.FORWARD, names.BACKWARD, names.OPTIMIZER}
 _ENCLOSING: Final = "SELECT DISTINCT parent FROM sections WHERE n IS NOT NULL"
 _MIN_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
-"""Minimum part of the collections' time that can be saved."""
+"""Minimum fraction of the garbage collections' time that can be saved."""
 _MIN_OF_LINES, _MAX_OF_LINES = 0.7, 1.2
-"""Minimum and maximum part of the time of the program's lines that can be saved."""
+"""Minimum and maximum fraction of the time in program lines that can be saved."""
 _OF_LIBRARY: Final = "It computes with {library} on the CPU. "
 _WARN_ABOVE_RUN_SHARE: Final = 0.3
 """Validation above this share of the run is a warning; less may be intended."""

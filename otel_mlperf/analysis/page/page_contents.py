@@ -155,7 +155,7 @@ class RunPage(RunCourse, frozen=True, kw_only=True):
 
 
 def read_page(runs: Sequence[RunFolder]) -> RunPage:
-    """Return the page about the last of ``runs``, compared with the other ones.
+    """Return the page about the last of ``runs``, compared with the other runs.
 
     Raises:
         StoreError: a file of a run cannot be read.

@@ -157,7 +157,7 @@ class CollectiveKernels(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None
     """Sum of the known message sizes; None: no size is known."""
     bus_bytes_per_s: float | None
-    """Bus bandwidth as defined by NCCL's tests, waits for other ranks included."""
+    """Bus bandwidth as defined by NCCL's tests, including waits for other ranks."""
 
 
 class CopyFigures(msgspec.Struct, frozen=True, kw_only=True):

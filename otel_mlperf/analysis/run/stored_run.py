@@ -135,8 +135,8 @@ def read_run(run: str | os.PathLike[str] = LATEST) -> StoredRun:
         steps = om.read_run("latest").steps().to_pandas()
 
     Args:
-        run: ``latest``, a name, the beginning of an id, or the path of a run folder; looked for in
-            ``$OTEL_MLPERF_DIR``, else in ``./otel-runs``.
+        run: ``latest``, a name, the beginning of an id, or the path of a run folder. Names and ids
+            are searched for in ``$OTEL_MLPERF_DIR`` (default: ``./otel-runs``).
 
     Raises:
         NoSuchRun: no run matches, or several ids start with it.

@@ -264,7 +264,7 @@ class Slowest(msgspec.Struct, frozen=True, kw_only=True):
     kept: bool
     """Whether spans of the step were sampled."""
     profiled: bool
-    """Whether a profiler slowed the step down, because there are no other steps."""
+    """Whether a profiler slowed the step down: only if all evaluated steps are profiled."""
     kept_number: int | None
     """Number of the slowest step with sampled spans; None: no step has any."""
     collection_ns: int = 0

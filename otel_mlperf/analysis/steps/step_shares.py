@@ -55,7 +55,7 @@ def share_of_passes(steps: StepFigures) -> float:
 
 
 def main_phase(store: Store) -> str | None:
-    """Return the main phase of a run: train, else the phase whose steps started first."""
+    """Return the main phase of a run: train, or else the phase that started first."""
     rows = store.rows("SELECT phase FROM steps GROUP BY phase ORDER BY min(start_ns)")
     phases = [row[0] for row in rows]
     return names.TRAIN if names.TRAIN in phases else next(iter(phases), None)

@@ -26,7 +26,7 @@ Key = tuple[int, int]
 
 
 class LikeSteps(NamedTuple):
-    """Sums over the steps of one process in one phase: either its lost steps or the other ones."""
+    """Sums over the steps of one process in one phase: either its lost or its other steps."""
 
     phase: str
     is_lost: bool

@@ -10,7 +10,7 @@ class WorkerUse(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     worker: str
-    """``main``: the training process itself, for a loader without workers."""
+    """Number of the worker; ``main``: the training process, for a loader without workers."""
     batches: int
     items_ns: float
     """Mean time per batch in ``__getitem__``, or in the dataset's iterator."""
