@@ -39,8 +39,8 @@ def main(argv: list[str]) -> int:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     if is_served(journal.parent):
         _signal_ready()
-    # Every rank starts an agent, but only one gets the lock. It makes room in the journals at once,
-    # because loading the agent lasts long, and programs record in the meantime.
+    # Every rank starts an agent, but only one gets the lock. That agent makes room in the journals
+    # immediately, because loading the agent lasts long, and programs record in the meantime.
     with (lock := OnlyOne(journal.parent)) as is_mine:
         first_look = FirstLook(journal.parent)
         if is_mine:

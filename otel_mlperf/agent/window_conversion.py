@@ -154,7 +154,8 @@ class WindowQueue:
         code = child.poll()
         if code is None and time.monotonic() < self._until_s:
             return []
-        # Kills it after the time limit: otherwise one slow trace would block all other windows.
+        # Also kill a process that has exceeded the time limit: otherwise one slow trace would block
+        # all other windows.
         self._kill()
         name, self._current = self._current, ""
         ended = self._seen[name]

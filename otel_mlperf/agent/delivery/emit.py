@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import Exemplar
 
 _MAX_SPANS: Final = 2000
-"""Maximum number of spans in a batch of form ``items``: it needs some megabytes, twice."""
+"""Maximum number of spans in a batch of form ``items``, which limits its memory to megabytes."""
 _OFTEN_NS: Final = 120 * 10**9
 """Time after the start during which metrics are exported more often."""
 
@@ -53,8 +53,8 @@ class Emitter:
     @property
     def waiting(self) -> dict[str, int]:
         """Return the number of waiting items by account."""
-        held = {account: count_items(spans) for account, spans in self.held.items()}
-        return self._outbox.waiting | held
+        buffered = {account: count_items(spans) for account, spans in self.held.items()}
+        return self._outbox.waiting | buffered
 
     def keep(self, rank: RankState, spans: list[SampledSpan]) -> None:
         """Queue spans of one rank for the next flush and for the outbox."""
@@ -185,7 +185,7 @@ class Emitter:
         is_young = mark.unix_ns - state.began_ns < _OFTEN_NS
         interval = options.metrics_often_ns if is_young else options.metrics_ns
         ended = any(not rank.live and rank.series for rank in state.ranks.values())
-        # Never twice at the same time: servers refuse a second point with the same time.
+        # At most one export per time: servers refuse a second point with the same time.
         return mark.unix_ns > state.exported_ns and (
             mark.last or ended or mark.unix_ns - state.exported_ns >= interval
         )

@@ -68,7 +68,7 @@ class OtlpDestination(Destination):
     def accept(self, batch: Batch) -> Verdict:
         """Post the batch; halve requests that the server cannot read or finds too large."""
         lost: dict[str, int] = {}
-        # OTLP's names of the signals.
+        # Use OTLP's names of the signals.
         kind = "traces" if batch.signal == "spans" else "metrics"
         answer = post_in_parts(partial(self._post, batch.signal), batch.otlp, kind, lost)
         if answer.outcome is Outcome.DELIVERED:

@@ -177,8 +177,8 @@ class Outbox:
     def forget(self) -> None:
         """Remove the outcomes that ``news`` has returned, once a written state contains them."""
         with self._lock:
-            # Requests that the replay has not added: with other options or another version, other
-            # requests are derived from the event log.
+            # Remove requests that the replay has not added: with other options or another version,
+            # it derives other requests.
             while self._made:
                 _remove(self._path(self._made.popitem()[1]))
             self._settled = {outcome.number: outcome for outcome in self._news}
@@ -193,7 +193,7 @@ class Outbox:
             log.write(outcome_line(outcome))
 
     def _make_room(self, size: int) -> bool:
-        """Drop the oldest requests until ``size`` bytes fit; return False if they never do."""
+        """Drop the oldest requests until ``size`` bytes fit; return False if they cannot fit."""
         # Requests that the replay has not added yet occupy room too, but must not be dropped: they
         # may have been sent.
         room = self._limit - size - sum(request.size for request in self._made.values())

@@ -58,7 +58,7 @@ class Publisher:
         now_s = self._clock()
         for read in reads:
             self._groups[read.source] = self._group(read, int(now_s * 1e9))
-        # Evaluate also without new readings: a lasting condition becomes a warning after a time.
+        # Evaluate also without new readings: a condition that lasts long becomes a warning.
         due = self._written_s is None or now_s - self._written_s >= _MAX_INTERVAL_S
         if not (reads or due) or not state.journals:
             return []

@@ -144,11 +144,11 @@ class _Channel(threading.Thread):
             _log.warning(message, self.account, reason)
 
 
-def _bounded(lost: dict[str, int], most: int) -> dict[str, int]:
-    """Limit losses to ``most`` items in total, with reasons that are valid labels."""
+def _bounded(lost: dict[str, int], limit: int) -> dict[str, int]:
+    """Limit losses to ``limit`` items in total, with reasons that are valid labels."""
     bounded: dict[str, int] = {}
     for reason, count in lost.items():
-        count = min(count, most - sum(bounded.values()))  # noqa: PLW2901 - what is left of it
+        count = min(count, limit - sum(bounded.values()))  # noqa: PLW2901 - what is left of it
         if count > 0:
             bounded[_label(reason)] = bounded.get(_label(reason), 0) + count
     return bounded

@@ -3,7 +3,7 @@
 Each host has one file, whatever the number of agents and processes, so ``wandb sync`` can upload it
 repeatedly. The size of the complete part is stored after each batch. The end record follows the
 complete part, and is truncated if the run continues. W&B reads nothing after an end record. If the
-agent creates a page of the run (a separate file), the end record is therefore written after it.
+agent creates a page of the run (a separate file), the end record therefore follows the page.
 """
 
 from __future__ import annotations

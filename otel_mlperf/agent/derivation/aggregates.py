@@ -128,7 +128,7 @@ def aggregates_of_steps(
     keys = zip(
         sections.step.tolist(), rows["name"].tolist(), sections.concurrent.tolist(), strict=True
     )
-    # Any row of the section will do: the self times of its rows in the step are summed later.
+    # Any row of a section is sufficient: self times of its rows in the step are summed later.
     row_of = {key: i for i, key in enumerate(keys)} if reported else {}
     loading = state.sections_of(names.DATA_LOADING).tolist() if reported else ()
     waits = {number: str(state.section(number)[1]) for number in loading}

@@ -41,7 +41,7 @@ _SOON_PART: Final = 100
 _DRIFT: Final = 10_000
 """Inverse of the maximum relative drift between the clocks."""
 _ENOUGH: Final = 0.5
-"""Minimum share of a step's time that one side must have paced to be reported for the step."""
+"""Minimum share of a step's device time that one side must have paced to be reported."""
 
 
 class Pace(NamedTuple):
@@ -115,7 +115,7 @@ def _pace(step: SectionTimes, inside: Iterable[SectionTimes], low: int, high: in
     sections = (step, *inside)
     stamps = [(section.begin, section.host_begin) for section in sections]
     stamps += [(section.end, section.host_end) for section in sections]
-    # Ignore stamps outside the step's own.
+    # Ignore stamps before the step's start stamp or after its end stamp.
     stamps = sorted(stamp for stamp in stamps if step.begin <= stamp[0] <= step.end)
     soon = max(_SOON_NS, (step.end - step.begin) // _SOON_PART)
     host = device = unknown = 0

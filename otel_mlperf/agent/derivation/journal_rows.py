@@ -152,7 +152,7 @@ def _note_end(batch: NewRows, state: JournalState) -> None:
         state.ended_ns = int(max(row["end"], row["start"]))
         error = payload.get("e") or []
         state.outcome = _outcome(int(row["flags"]), error)
-        state.error = [str(word) for word in error[:2]]
+        state.error = [str(text) for text in error[:2]]
         # The run's own row has propagated the error from the run's span to the enclosing section.
         root = state.roots.get(span)
         origin = state.errors.get(root.parent if root else int(row["parent"]))

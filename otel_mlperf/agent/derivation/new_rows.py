@@ -76,8 +76,8 @@ class NewRows:
         # Must run first: otherwise stale entries would be counted as interrupted.
         self._note_stale(sections)
         sections = _place_pauses(journal, self._with_interrupted(sections))
-        held = np.frombuffer(journal.held, ROW_TYPE)
-        self._sections = self._without_cancelled(np.concatenate((held, sections)), fresh)
+        waiting_rows = np.frombuffer(journal.held, ROW_TYPE)
+        self._sections = self._without_cancelled(np.concatenate((waiting_rows, sections)), fresh)
         self.steps: Rows
         self.outside: Rows
         self._split()
@@ -99,7 +99,7 @@ class NewRows:
         self._limits.apply(recorded)
         return recorded
 
-    def _hold(self, rows: Rows) -> None:
+    def _store_waiting(self, rows: Rows) -> None:
         """Store rows for the next mark, with their payloads."""
         journal = self.journal
         journal.held += rows.tobytes()
@@ -178,17 +178,19 @@ class NewRows:
         # Must run before the split: children read at the same mark move to the enclosing section.
         for row in rows_of_kind(fresh, Kind.CANCEL):
             span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
-            gone = journal.roots.pop(span, None)
-            if gone:
-                parent, root = gone.parent, journal.meta.run_span
+            cancelled_root = journal.roots.pop(span, None)
+            if cancelled_root:
+                parent, root = cancelled_root.parent, journal.meta.run_span
             journal.cancelled[span] = [parent, root]
         _forget(journal.cancelled)
         if journal.demoted and len(sections):
             sections = _demote(sections, journal.demoted, journal.meta.run_span)
             _forget(journal.demoted)
         if journal.cancelled and len(sections):
-            gone_ids = np.fromiter(journal.cancelled, np.uint64)
-            touched = np.isin(sections["parent"], gone_ids) | np.isin(sections["root"], gone_ids)
+            cancelled_ids = np.fromiter(journal.cancelled, np.uint64)
+            touched = np.isin(sections["parent"], cancelled_ids) | np.isin(
+                sections["root"], cancelled_ids
+            )
             if touched.any():
                 sections = sections.copy()
                 for i in np.flatnonzero(touched).tolist():
@@ -221,7 +223,7 @@ class NewRows:
         self.steps = rows[of_steps]
         self.outside = rows[~of_steps & ~later]
         journal.held = b""
-        self._hold(rows[later])
+        self._store_waiting(rows[later])
 
     def _still_patient(self, unknown: NDArray[np.bool_]) -> bool:
         """Return whether rows with an unknown root should wait for it.

@@ -55,7 +55,7 @@ class OutsideSection(NamedTuple):
     on_device: bool
     """Whether its GPU time is reported later."""
     path: tuple[str, ...]
-    """Names from below the run span down to its own."""
+    """Section names from below the run's span to its own."""
     concurrent: bool
     self_ns: int
 
@@ -125,7 +125,7 @@ class OutsideSections:
                 intervals.append((start, end, parent, track))
         for span in journal.inside_steps.keys() - going_on.keys():
             inside = journal.inside_steps.pop(span)
-            if span not in ended:  # it was cancelled
+            if span not in ended:  # the step was cancelled
                 intervals += inside
         return intervals
 
@@ -181,7 +181,7 @@ class OutsideSections:
     def _has_other_track(self, span: int, parent: int, track: int) -> bool:
         around = self._around.get(parent)
         run = self._journal.meta.run_span
-        # If steps run on a thread of their own, the thread of the run's span only waits for it.
+        # If steps run on a separate thread, the thread of the run's span only waits for it.
         if self._loops and span != run and (around is None or parent == run):
             return track not in self._loops
         if around is None:

@@ -40,7 +40,7 @@ def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) 
     visited = []
     while above in parents and above not in nearest:
         visited.append(above)
-        nearest[above] = above  # preliminary, ends cycles: damaged ids may form one
+        nearest[above] = above  # preliminary: ends the loop if damaged ids form a cycle
         above = parents[above]
     found = nearest.get(above, above)
     nearest.update(dict.fromkeys(visited, found))
@@ -71,7 +71,7 @@ def _roll_up(above: int, members: list[SampledSpan]) -> SampledSpan:
     spent = [m.end - m.start for m in members]
     return SampledSpan(
         journal=first.journal,
-        # Not from parent and name alone: late rows make a second roll-up with the same ones.
+        # Includes the first span: late rows create a second roll-up of the same parent and name.
         span=made_id(f"{above:x}/{first.name}/{first.span:x}"),
         parent=above,
         trace=first.trace,

@@ -86,8 +86,8 @@ def _step_sections(steps: DerivedSteps, journal: JournalState) -> Iterator[Colum
 def _enclosing_names(sections: EndedStepRows) -> NDArray[np.int64]:
     """Return the name number of the section reported as parent of each row; -1: none.
 
-    A garbage collection has its enclosing section as parent, a part of a wait for data has the
-    wait.
+    The parent of a garbage collection is its enclosing section. The parent of a part of a wait for
+    data is the wait.
     """
     rows = sections.rows
     is_pause = rows["flags"] & Flag.PAUSE != 0

@@ -57,7 +57,7 @@ class RuleEvaluator:
         self._rules = rules
         self._growths: dict[tuple[str, Key], _TotalsGrowth] = {}
         self._since: dict[tuple[str, Key], float] = {}
-        self._held: dict[tuple[str, Key], float] = {}
+        self._last_true_s: dict[tuple[str, Key], float] = {}
         self._worst: dict[tuple[str, Key], float] = {}
         self._active: dict[tuple[str, Key], RunWarning] = {}
         self.held: list[WarningHeld] = []
@@ -79,8 +79,8 @@ class RuleEvaluator:
                         self._worst.pop((rule.name, key), None)
         # Must run last: a warning whose condition was true within _CLEAR_S stays active, so that an
         # intermittent condition is reported once.
-        for name in [n for n, true_s in self._held.items() if now_s - true_s >= _CLEAR_S]:
-            del self._held[name]
+        for name in [n for n, last_s in self._last_true_s.items() if now_s - last_s >= _CLEAR_S]:
+            del self._last_true_s[name]
             self._active.pop(name, None)
             self._since.pop(name, None)
             self._worst.pop(name, None)
@@ -88,7 +88,7 @@ class RuleEvaluator:
 
     def _holds(self, rule: Rule, key: Key, value: float, now_s: float, unix_ns: int) -> None:
         name = (rule.name, key)
-        self._held[name] = now_s
+        self._last_true_s[name] = now_s
         since_s = self._since.setdefault(name, now_s)
         worse = max if rule.comparison == "above" else min
         worst = self._worst[name] = worse(self._worst.get(name, value), value)

@@ -101,10 +101,9 @@ def _ends(rows: Rows, ids: NDArray[np.uint64], state: JournalState) -> NDArray[n
 
 
 def _exclude_inside(sections: EndedStepRows, payloads: Payloads) -> None:
-    """Move excluded time from the self time of its section to that of the step.
+    """Move excluded time (payload ``x``) from the self time of its section to that of the step.
 
-    The step's duration and self time are later reduced by all excluded time, including time in
-    sections.
+    ``_ended`` then subtracts the total excluded time of a step from its duration and self time.
     """
     rows, own = sections.rows, sections.self_ns
     is_root = rows["span"] == rows["root"]

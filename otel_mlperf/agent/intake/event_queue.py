@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     """Batch of events that were queued by one call."""
 
     begin: Place | None
-    """Place in the log; None if they could not be written."""
+    """Place of the events in the log; None if the events could not be written."""
     size: int
     """Size in the log, in bytes."""
     events: Sequence[Event] | None
@@ -163,7 +163,7 @@ class EventQueue:
             # Free slots only now, because freed slots may be overwritten.
             self._free()
         except Exception as error:
-            # Rows may have been taken but not queued: never free slots again.
+            # Rows may have been read but not queued: never free slots again, to preserve the rows.
             self._failure = error
             raise
         return seen
@@ -203,6 +203,6 @@ class EventQueue:
         # Without the lock: a disk may be slow, and journals must be spilled in the meantime.
         if handle >= 0:
             try:
-                getattr(os, "fdatasync", os.fsync)(handle)  # macOS lacks the first
+                getattr(os, "fdatasync", os.fsync)(handle)  # macOS lacks fdatasync
             finally:
                 os.close(handle)

@@ -74,7 +74,7 @@ class OpenJournals:
         for journals in (self.readers, self.ended):
             for name in [name for name, reader in journals.items() if reader.is_cut]:
                 _log.warning("%s was cut short by somebody: what was not read of it is lost", name)
-                if not journals[name].mend():  # reading it would be a SIGBUS
+                if not journals[name].mend():  # reading it would raise SIGBUS
                     self._cut.add(name)
                     journals.pop(name).close()
         for name in [name for name, reader in self.readers.items() if reader.is_removed]:

@@ -38,7 +38,7 @@ class Spiller(threading.Thread):
         while self._at_work.wait() and not self._ended.wait(_GLANCE_S):
             try:
                 self._queue.spill()
-            except Exception:  # noqa: BLE001 - the agent gets the error at its next poll
+            except Exception:  # noqa: BLE001 - the agent meets it at its next look, and ends
                 _log.exception("the journals cannot be read")
                 return
 

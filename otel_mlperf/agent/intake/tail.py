@@ -77,7 +77,7 @@ class Tail:
             if not journal.left and self._takes_up(name):
                 self._readers[name].resume(journal.next, journal.holes)
         for name in state.finished:
-            # Read to its end by an agent that could not remove the file any more.
+            # Read to its end by an agent that ended before it could remove the file.
             if self._takes_up(name):
                 self._open.end(name)
 
@@ -135,7 +135,7 @@ class Tail:
             self._alive_ns[name] = now
         yield self._new_of(name, reader, final=not owned)
         if not owned or reader.is_closed:
-            yield [self._left(name, reader)]
+            yield [self._end_event(name, reader)]
             self._open.end(name)
 
     def poll_rows(self) -> Iterator[Event]:
@@ -249,7 +249,7 @@ class Tail:
         """Close every mapping."""
         self._open.close()
 
-    def _left(self, name: str, reader: JournalReader) -> Left:
+    def _end_event(self, name: str, reader: JournalReader) -> Left:
         return Left(
             name,
             self._alive_ns.pop(name),

@@ -191,7 +191,8 @@ class Agent:
     def mark(self) -> None:
         """Log a mark, which derives everything from the rows so far; flush if due."""
         until_ns = time.monotonic_ns(), time.time_ns()
-        window = self._windows.look(self._state)  # before the rows: they include its sections
+        # Look for windows before reading rows, so that the rows include the windows' sections.
+        window = self._windows.look(self._state)
         mark = self._queue.mark()
         self._marked_ns, unix = mark.monotonic_ns, mark.unix_ns
         flush = mark.last or window or self._tail.ended_main or self._is_flush_due(unix)
@@ -303,7 +304,8 @@ class Agent:
             write_report(self.run_folder, self._host, report)
             write_as_of(self.run_folder, self._host, self._until_ns[1])
         except (OSError, StoreError) as error:
-            _log.warning("writing the run folder: %s", str(error))  # its frames reference mappings
+            # Log text, not the exception, because the exception's frames reference mappings.
+            _log.warning("writing the run folder: %s", str(error))
             return False
         return True
 

@@ -74,8 +74,8 @@ def serve(
             if not is_mine:
                 return 0
             _serve_locked(folder, options, lock, take_over, quieten)
-        # Otherwise retry: a process may have started while this agent was ending, or a journal
-        # could not be stored because the disk was full.
+        # If there is still a journal, retry: a process may have started while this agent was
+        # ending, or a journal could not be stored because the disk was full.
         if not journals_in(folder) or first_meta(folder) is None:
             remove_if_empty(folder)
             return 0

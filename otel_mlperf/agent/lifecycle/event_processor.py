@@ -143,15 +143,15 @@ class EventProcessor:
         journal.open, journal.cells, journal.words = event.open, event.cells, event.words
         journal.unread += event.damaged
 
-    def _hold_warning(self, held: WarningHeld) -> None:
-        journal = self._state.journals.get(held.journal)
-        if journal is not None or not held.journal:
-            self._tables.add_warning(journal.meta if journal else None, held)
-        started = start_finding(self._state, held)
+    def _hold_warning(self, warning: WarningHeld) -> None:
+        journal = self._state.journals.get(warning.journal)
+        if journal is not None or not warning.journal:
+            self._tables.add_warning(journal.meta if journal else None, warning)
+        started = start_finding(self._state, warning)
         if started is not None:
             self._keep_moments([started])
             if self._scalars:
-                self._scalars.start_finding(journal.meta if journal else None, held)
+                self._scalars.start_finding(journal.meta if journal else None, warning)
 
     def _mark(self, mark: Mark) -> None:
         state = self._state
@@ -197,7 +197,7 @@ class EventProcessor:
     def _derive(
         self, journal: JournalState, rank: RankState
     ) -> tuple[SpanCounts, list[SampledSpan]]:
-        """Derive the new rows of a journal, add them to series and tables; return its spans."""
+        """Derive a journal's new rows, add them to series and tables; return counts and spans."""
         options = self._options
         awaiting = b"".join(step.rows for step in journal.steps_awaiting_gpu.values())
         waiting = np.frombuffer(journal.fresh + journal.held + awaiting, ROW_TYPE)

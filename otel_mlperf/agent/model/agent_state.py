@@ -125,7 +125,7 @@ class AgentState(msgspec.Struct):
 
     segment: int = 1
     logged: int = 0
-    """Number of bytes of that segment that the state contains."""
+    """Number of bytes of log segment ``segment`` that the state contains."""
     journals: dict[str, JournalState] = {}
     finished: list[str] = []
     """Journals that were read to their end, but whose files may still exist."""

@@ -30,7 +30,7 @@ class Distribution(Struct):
         return self.zeros + sum(self.counts.values())
 
     def plus(self, other: Distribution) -> Distribution:
-        """Return the merged distribution of both."""
+        """Return this distribution merged with ``other``."""
         counts = dict(self.counts)
         for index, count in other.counts.items():
             counts[index] = counts.get(index, 0) + count
@@ -70,7 +70,7 @@ class Distribution(Struct):
         counts = [0] * (len(_BOUNDS) + 1)
         counts[0] = self.zeros
         for index, count in self.counts.items():
-            # A bucket ends at 2**((index + 1) / 8): add its count where that end belongs.
+            # A bucket ends at 2**((index + 1) / 8): count it in the explicit bucket with that end.
             exponent = -(-(index + 1) >> HISTOGRAM_SCALE)
             counts[min(max(exponent + 10, 0), len(_BOUNDS))] += count
         return ExplicitBuckets(

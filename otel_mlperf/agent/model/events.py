@@ -79,7 +79,7 @@ class SensorReading(msgspec.Struct, array_like=True, frozen=True):
     """One value read by a sensor."""
 
     journal: str
-    """Journal of the rank to which it belongs; empty for the node and for unused devices."""
+    """Journal of the reading's rank; empty for the node and for devices that no rank uses."""
     name: str
     labels: dict[str, str]
     value: float
@@ -114,7 +114,7 @@ class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
-    """Event: derive everything from the earlier events; once a second, and when a run ends."""
+    """Event that triggers derivation from all earlier events, once a second and at run ends."""
 
     monotonic_ns: int
     unix_ns: int
@@ -136,7 +136,7 @@ class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=T
     file: str = ""
     """Name of the file that contains the concatenated requests."""
     check: int = 0
-    """CRC-32 of that file."""
+    """CRC-32 of the file."""
     begin: int = 0
     """Offset of the first request in the file."""
     requests: list[tuple[int, int]] = []

@@ -48,7 +48,7 @@ class RecentStep(msgspec.Struct, array_like=True):
 
 
 class KeptStep(msgspec.Struct, array_like=True):
-    """Section rows of a sampled step that become spans, if necessary after its GPU times."""
+    """Section rows of a sampled step, to be converted to spans (after its GPU times, if any)."""
 
     root: Root
     reason: str
@@ -113,14 +113,14 @@ class JournalState(msgspec.Struct):
     segments: dict[int, int] = {}
     """Long open sections: id to the number of segments sent."""
     errors: dict[int, list[Any]] = {}
-    """Propagating errors: id of the section that one has reached, to its origin (name, step)."""
+    """Propagating errors: id of the section reached so far, to the origin (name, step)."""
     left: bool = False
     is_whole: bool = True
     """Whether an ended journal was read to its end."""
     alive_ns: int = 0
-    """Time at which its process was last seen alive."""
+    """Time at which its process was last seen alive, monotonic ns."""
     ended_ns: int = 0
-    """Time at which its run ended; if the process died, its last sign of life."""
+    """Time at which its run ended, or its last sign of life if the process died; monotonic ns."""
     outcome: str = "running"
     error: list[str] = []
     error_step: int | None = None
@@ -181,14 +181,14 @@ class JournalState(msgspec.Struct):
         return ids.trace_id(meta.run_id, meta.restart, phase, n).to_bytes(16, "big")
 
     def trace_of(self, root: int) -> bytes:
-        """Return the trace id of a section with this root: of a step, run, foreign trace or itself.
+        """Return the trace id for a root: a step, the run, a foreign trace, or a lone section.
 
         Steps of a forked child are sections of the run.
         """
         known = self.roots.get(root)
         if known is not None:
             return known.trace
-        # Neither is in ``roots``: a forked child uses the run span of its parent process.
+        # Not in ``roots``: the run span of a forked child (that of its parent), and its steps.
         if root == self.meta.run_span or root in self.demoted:
             return self.run_trace
         return ids.lone_trace_id(self.meta.run_id, root).to_bytes(16, "big")

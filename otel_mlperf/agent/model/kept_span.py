@@ -69,7 +69,7 @@ class SampledSpan:
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
         own |= self.gpu
-        # Only on the step's own span: spans inside the step are in the same trace.
+        # Step attributes are only on the step's own span, not on the spans inside the step.
         if self.n is not None and self.span == self.root:
             own[names.TRAINING_STEP] = self.number
             own[names.KEPT] = self.reason
@@ -107,14 +107,14 @@ class SampledSpan:
 
     @property
     def status(self) -> Literal["unset", "ok", "error"]:
-        """Return ``error`` if it failed or was interrupted, ``ok`` if set by the program."""
+        """Return ``error`` after a failure or interruption, else ``ok`` if it was set."""
         if self.error or self.interrupted:
             return "error"
         return "ok" if self.payload.get("s") else "unset"
 
     @property
     def status_description(self) -> str:
-        """Return the text for an interruption, else the description set, else the exception."""
+        """Return the interruption text, the description set by the program, or the error."""
         if self.interrupted:
             return names.INTERRUPTED_WORDS
         if set_status := self.payload.get("s"):
@@ -145,7 +145,7 @@ class SampledSpan:
 
     @property
     def caller_flags(self) -> int | None:
-        """Return the trace flags of the remote caller (1: sampled), None if the trace is ours."""
+        """Return the trace flags of the remote caller (1: sampled); None in this run's traces."""
         root = self.journal.roots.get(self.root)
         return None if root is None or root.kind != "foreign" else int(not root.is_unsampled)
 

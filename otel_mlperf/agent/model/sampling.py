@@ -35,7 +35,7 @@ ERROR: Final = "error"
 LONGEST: Final = "longest"
 INTERRUPTED: Final = "interrupted"
 PART: Final = "part"
-"""Sampled because a section inside it is."""
+"""Sampled because a section inside it is sampled."""
 
 _FEWEST_SPANS: Final = 20
 """Minimum useful number of spans that one rank contributes to a trace."""

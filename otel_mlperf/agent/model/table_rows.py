@@ -87,7 +87,7 @@ class DurationRows:
     def add(
         self, place: DurationPlaceRow, durations_ns: NDArray[np.int64], errors: int, within: int
     ) -> None:
-        """Add ended calls; ``errors`` failed, ``within`` did not exceed their declared bound."""
+        """Add ended calls: ``errors`` of them failed, ``within`` met their declared bound."""
         self._calls.setdefault(place, Calls()).add(durations_ns, errors, within)
 
     def rows(self) -> list[Row]:

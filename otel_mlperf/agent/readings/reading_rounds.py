@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.measurement import Measurement
 
 Mains = dict[str, "JournalMeta"]
-"""Metadata of the main journals of running ranks, by journal name."""
+"""Metadata of running ranks' main journals (not of forked children), by journal name."""
 Used = dict[str, frozenset[str]]
 """``hw.id`` of the GPUs on which a process has tensors, by journal name."""
 _NODE: Final = ""
