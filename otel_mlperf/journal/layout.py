@@ -283,7 +283,7 @@ def stores_in_order() -> bool:
 
 
 def is_closed(words: memoryview) -> bool:
-    """Return whether the header says that all rows are written: it is CLOSED and HEAD is set."""
+    """Return whether a header marks all rows as written: STATE is CLOSED and HEAD is set."""
     return bool(words[Word.STATE] == State.CLOSED and words[Word.HEAD])
 
 
