@@ -38,12 +38,7 @@ class Sampler(NamedTuple):
 
 
 def make_sampler(name: str, ratio: float) -> Sampler | None:
-    """Return the sampler with a name of ``SAMPLERS``; None for an empty name: all traces are sent.
-
-    Args:
-        name: a name of ``SAMPLERS``, or empty.
-        ratio: share of traces that ``traceidratio`` sends.
-    """
+    """Return the sampler of that name in ``SAMPLERS``; None (all traces are sent) for no name."""
     if not name:
         return None
     root = name.removeprefix(_PARENT_BASED)

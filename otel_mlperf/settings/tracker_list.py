@@ -33,12 +33,7 @@ def trackio_folder(environ: Mapping[str, str]) -> str:
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
-    """Return a message for each tracker whose requirements are not met.
-
-    Args:
-        names: comma-separated names of ``TRACKERS``.
-        environ: the environment variables that the trackers would read.
-    """
+    """Return a message for each tracker of comma-separated ``names`` with unmet requirements."""
     checks = {
         TENSORBOARD: _of_tensorboard,
         MLFLOW: _of_mlflow,

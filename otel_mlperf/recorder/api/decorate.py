@@ -42,7 +42,7 @@ def decorate(handle: Recordable, function: Any, wrap_function: Callable[[Any, An
 
     Args:
         handle: describes the section; without a name, the function's name is used.
-        function: the function, static or class method; anything else is returned with a warning.
+        function: the function, static or class method; others are returned with a warning.
         wrap_function: wraps a plain function at minimum cost.
     """
     if isinstance(function, staticmethod | classmethod):

@@ -90,8 +90,7 @@ def is_compiling() -> bool:
 def note_unrecorded(call: str) -> None:
     """Register a use while nothing is recorded, unless torch.compile is tracing.
 
-    Args:
-        call: the call as the program writes it, e.g. ``steps()``.
+    ``call`` is the text of the call, e.g. ``steps()``.
     """
     watch_torch()
     if not is_compiling():
@@ -283,7 +282,7 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
         category: category of the work (default: implied by the name).
         aggregate: whether to store only count, sum, minimum and maximum, by name and enclosing
             sections, for up to 100,000 calls a second. For a generator, each resumption is a call.
-            Self times exclude sections inside, and those of the section around exclude this one.
+            Its self time excludes sections inside; that of the section around excludes it.
         resources: whether to measure the resource usage of each call: CPU time, context switches
             and I/O bytes of its thread, memory of the process and of PyTorch's CUDA allocator.
             Costs some 25 µs a call; ignored for aggregated sections.
@@ -386,8 +385,7 @@ def _with_more(
     resources: bool,
 ) -> Any:
     """Return a section with a category, attributes, resource measurement or a profile."""
-    # ``profile`` is passed in ``attributes``: a parameter with a default would slow down each call of
-    # ``span``.
+    # ``profile`` is passed in ``attributes``: a default parameter of ``span`` would slow each call.
     profile = known_profile(attributes.pop("profile")) if "profile" in attributes else ""
     recorder = _active
     if recorder is not None and recorder.is_retired:
@@ -449,6 +447,6 @@ def wrap_function(handle: Handle, function: Any) -> Any:
     return wrapper
 
 
-# Section classes are in a layer below and cannot import ``Handle`` for decoration.
+# Sections are decorators, too, but their classes, a layer below, cannot import ``Handle``.
 Section.decorate = staticmethod(Handle)
 AggregatedSection.decorate = staticmethod(Handle)

@@ -108,11 +108,6 @@ def start_as(name: str, who: Identity, **overrides: Any) -> Run:
     """Start this process's part of a run that another process has started.
 
     The other process prints the summary at the end.
-
-    Args:
-        name: name of the run.
-        who: identity of this process in the run.
-        **overrides: single settings of ``Config``.
     """
     give_identity(who)
     return start(name, **overrides)

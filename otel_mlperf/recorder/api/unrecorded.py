@@ -36,11 +36,7 @@ class _Use:
 
 
 def note_use(call: str) -> None:
-    """Register a use while nothing is recorded.
-
-    Args:
-        call: the call as the program writes it, e.g. ``steps()``.
-    """
+    """Register a use while nothing is recorded; ``call`` is its text, e.g. ``steps()``."""
     if _Use.is_left_out and call.startswith("step"):  # unlike a loader's worker, this child trains
         warn_once(_LEFT_OUT, call)
     if not _Use.call and not _Use.is_started:

@@ -142,11 +142,9 @@ def _count() -> None:
 
 
 def warn_once(text: str, *values: object) -> None:
-    """Log a warning once per process; errors of the log handler are ignored.
+    """Log a warning once per process: repetitions have the same ``text``, a ``%`` format.
 
-    Args:
-        text: a format of ``%`` style, by which repetitions are recognised.
-        values: the values to format.
+    Errors of the log handler are ignored.
     """
     if text in _said or len(_said) >= _MAX_WARNINGS:
         return
@@ -158,12 +156,7 @@ def warn_once(text: str, *values: object) -> None:
 
 
 def callback_failed(of: str, callback: object, error: BaseException) -> None:
-    """Count the failure of a callback of the program, and log it once.
-
-    Args:
-        of: the public call that registered the callback.
-        callback: the callback.
-        error: its exception.
+    """Count and log once the failure of a callback that the public call ``of`` registered.
 
     Raises:
         Exception: ``error`` itself, if it belongs to the program but not to the callback.

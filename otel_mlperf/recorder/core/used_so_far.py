@@ -139,7 +139,7 @@ class Counters:
         self._threads = _ThreadFiles(f"{proc}/thread-self/io", [None] * _MAX_OPEN_FILES)
 
     def before(self) -> UsedSoFar:
-        """Read the counters before a measurement, CPU time last to exclude the reading."""
+        """Read the counters before a measurement; CPU time last: it excludes the reading."""
         resident, device, (read, written, own_bytes) = (
             self.resident_bytes(),
             self._device(None),
@@ -154,10 +154,9 @@ class Counters:
         return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def after(self, device: int | None = None) -> UsedSoFar:
-        """Read the counters after a measurement, CPU time first to exclude the reading.
+        """Read the counters at the end of a measurement; CPU time first: it excludes the reading.
 
-        Args:
-            device: number of the CUDA device whose memory is read (default: the current device).
+        ``device`` is the CUDA device whose memory is read (default: the current device).
         """
         cpu_ns = time.thread_time_ns()
         voluntary, involuntary, peak = _of_thread()

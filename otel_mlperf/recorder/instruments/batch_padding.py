@@ -36,10 +36,7 @@ Rows = list[list[int]]
 def look_for_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
     """Count the padding of a batch, if it is to be examined; never raises.
 
-    Args:
-        kept: the recording's state of upper layers, by class.
-        cells: the recording's cells.
-        batch: the batch.
+    ``kept`` is the recorder's state by class, in which the counter of batches is stored.
     """
     padding = kept.get(_BatchPadding)
     if padding is None:
@@ -92,8 +89,8 @@ def _ending(rows: Rows) -> int:
     if count < 2:
         return 0
     runs = [_run(row, value) for row in rows]
-    # Rows of only one token contain no text: if they are the majority, it is not padding. Subtract
-    # one per row: a sentence itself may end with the same token.
+    # If most rows consist of that token alone, it is not padding. Otherwise subtract one token per
+    # row, because a sentence itself may end with the padding token.
     whole = sum(run == len(row) for run, row in zip(runs, rows, strict=True))
     return 0 if 2 * whole > len(rows) else sum(run - 1 for run in runs if run > 1)
 

@@ -31,12 +31,8 @@ _EXACT: Final = "highest"
 def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, int]:
     """Return the values of settings that slow a backward pass, by metric.
 
-    Args:
-        nodes: nodes of the pass's graph.
-
-    Returns:
-        Whether anomaly detection is on (0 or 1), and the FLOPs in float32 (only with CUDA and a
-        known precision setting). Empty without torch.
+    These are: whether anomaly detection is on (0 or 1), and the FLOPs in float32 (only with CUDA
+    and a known precision setting). The result is empty without torch.
     """
     torch = sys.modules.get("torch")
     if torch is None:

@@ -163,9 +163,7 @@ class LabelSets(Generic[S]):
     def find(self, labels: Mapping[str, Any], more: Any = None) -> S:
         """Return the series of a label set; without valid labels, the plain series.
 
-        Args:
-            labels: labels as keyword arguments.
-            more: further labels as OpenTelemetry's API passes them, in one mapping.
+        ``more`` is a mapping of further labels, as the OpenTelemetry API passes them.
         """
         if more is not None:
             labels = self._joined(labels, more)

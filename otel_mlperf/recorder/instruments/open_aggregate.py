@@ -80,13 +80,7 @@ class OpenAggregate(SectionContext):
 
 
 def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
-    """Make an open section directly inside a call, which ends first, part of the outer call.
-
-    Args:
-        call: the call that ends.
-        below: the open section directly inside it, if there is one.
-        t1: end time of the call.
-    """
+    """Move ``below``, an open section directly inside a call that ends, to the outer call."""
     if below is None or not below.at:
         return
     inside_ns = t1 - below.t0

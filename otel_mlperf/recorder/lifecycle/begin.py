@@ -68,12 +68,7 @@ _starts: dict[str, int] = {}
 def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], step: int) -> Run:
     """Start a run: create its folder, journal and section, and start the agent.
 
-    Args:
-        name: name of the run.
-        config: the settings.
-        params: parameters of the run.
-        tags: tags of the run.
-        step: number of the first training step.
+    ``step`` is the number of the first training step.
 
     Raises:
         ConfigError: the run folder cannot be created.

@@ -48,10 +48,7 @@ class ClosingCell:
     def __init__(self, folder: str, command: Sequence[str], environ: dict[str, str]) -> None:
         """Display the line, and start the thread that replaces it.
 
-        Args:
-            folder: the run folder.
-            command: prints the summary as JSON: texts by media type.
-            environ: environment of the command.
+        ``command`` prints the summary as JSON: texts by media type.
 
         Raises:
             Exception: the notebook cannot display the line, or no thread can be started.
@@ -84,13 +81,7 @@ class ClosingCell:
 
 
 def open_cell(folder: str, command: Sequence[str], environ: dict[str, str]) -> ClosingCell | None:
-    """Display the line for a run's summary in a notebook; return None outside notebooks.
-
-    Args:
-        folder: the run folder.
-        command: prints the summary as JSON.
-        environ: environment of the command.
-    """
+    """Display the line for a run's summary in a notebook; return None outside notebooks."""
     if not is_notebook() or not _is_kernel():
         return None
     try:
@@ -142,11 +133,7 @@ def close_sections(
 ) -> None:
     """End all open steps and sections, the innermost first and the run last.
 
-    Args:
-        recorder: the recorder.
-        run: section of the run.
-        words: type, message and stack of the exception by which the run failed, if any.
-        result: attributes with the run's results.
+    ``words`` is the exception by which the run failed, if any; ``result`` are the run's results.
     """
     # Write the header first: if the process is killed after it, the agent still reads when and how
     # the run ended.
@@ -221,11 +208,7 @@ def _ended(journal: Journal, spans: set[int]) -> set[int]:
 def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float) -> None:
     """Wait until all rows up to slot ``head`` are safe and the summary is printed.
 
-    Args:
-        recorder: the recorder of the run.
-        watch: supervisor of the agent.
-        head: the last slot of the journal.
-        deadline: monotonic time in seconds until which to wait for the agent.
+    ``deadline`` is the monotonic time in seconds until which the agent is waited for.
 
     Raises:
         KeyboardInterrupt: the user interrupted the wait; the summary is not printed.

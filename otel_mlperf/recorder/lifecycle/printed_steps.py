@@ -37,13 +37,7 @@ def say(line: str) -> None:
 
 
 class PrintedSteps:
-    """Printer of a line for each of the first steps of a phase.
-
-    Args:
-        recorder: the recorder of the steps.
-        most: number of steps of each phase to print.
-        write: prints a line.
-    """
+    """Printer of a line for each of the first ``most`` steps of a phase."""
 
     def __init__(self, recorder: Recorder, most: int, write: Callable[[str], object] = say) -> None:
         self._recorder, self._max_steps, self._write = recorder, most, write

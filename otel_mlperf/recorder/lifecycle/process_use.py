@@ -23,12 +23,7 @@ _START_TICKS: Final = 19
 
 
 def tell_imports(cells: Cells, start_ns: int) -> None:
-    """Record how long the process had existed when its first run started.
-
-    Args:
-        cells: the cells of the run.
-        start_ns: monotonic start time of the run.
-    """
+    """Record the age of the process at ``start_ns``, the monotonic start of its first run."""
     global _is_recorded
     age_s = None if _is_recorded else read_age_s()
     _is_recorded = True

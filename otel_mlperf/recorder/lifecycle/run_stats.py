@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[str, SectionStats]:
     """Return statistics of the sections that ended after a mark, the largest total first.
 
-    Args:
-        known: the data.
-        mark: the mark.
-        name_of: returns the section name of an entry.
+    ``name_of`` returns the section name of an entry.
     """
     agent_sums = read_told(known, mark)
     sections = agent_sums.sections if agent_sums else {}
@@ -128,10 +125,7 @@ def new_calls(
 ) -> dict[int, NewCalls]:
     """Return the calls in the rows after slot ``after``, by entry.
 
-    Args:
-        known: the data, which may contain earlier rows, whose sections are children of later ones.
-        after: a slot.
-        modules: the imported modules, which determine whether NumPy is used.
+    Earlier rows are also read, because their sections may be children of later ones.
     """
     # A copy, because summing modifies it and later queries need the original.
     inside = Inside() if known.published is None else known.published.inside.copy()
@@ -189,14 +183,7 @@ class RunStats:
     def __init__(
         self, name: str, recorder: Recorder | None, pid: int, at_end: Known | None
     ) -> None:
-        """Initialise for one run.
-
-        Args:
-            name: name of the run.
-            recorder: its recorder; None: nothing is recorded.
-            pid: pid of the process that started the run.
-            at_end: snapshot at the end of an ended run.
-        """
+        """Initialise for a run that process ``pid`` started; ``at_end`` is its last snapshot."""
         self._name, self._recorder, self._pid, self._at_end = name, recorder, pid, at_end
 
     def mark(self, name: Any) -> Mark:

@@ -275,15 +275,9 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     ) -> None:
         """Open a step's section, whose id and entry are set, and make it current.
 
-        If interrupted, it leaves the section in a state from which the start can be undone.
-
-        Args:
-            section: the step's section.
-            track: the track of the step.
-            link: span id of the section of the run's trace that the step belongs to.
-            n: number of the step in its phase.
-            number: step number as reported by the program.
-            at_ns: monotonic start time; 0: now.
+        ``link`` is the span id of the section of the run's trace that the step is linked to,
+        ``at_ns`` the monotonic start time (0: now). If interrupted, it leaves the section in a
+        state from which the start can be undone.
         """
         sid = section.sid
         section.track = track

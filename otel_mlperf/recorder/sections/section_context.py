@@ -80,7 +80,7 @@ class Extra:
     flags = 0
     """Flags to add to the section's row."""
     excluded_ns = 0
-    """Time in ns that does not count for its step, e.g. of a checkpoint inside the section."""
+    """Time in ns to exclude from the section and its step, e.g. of a checkpoint inside."""
     latest: list[Any] | None = None
     """``OpenStep.latest`` of an ended step that ``mark_step`` opened."""
 

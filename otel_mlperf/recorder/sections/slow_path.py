@@ -95,12 +95,7 @@ class SlowPath:
     ) -> None:
         """Open a section in the open table, without making it current.
 
-        Args:
-            section: the section.
-            sid: its span id.
-            chunk: its parent, root and track, packed by ``PARENTS``.
-            track: its track.
-            t0: monotonic start time; 0: now.
+        ``chunk`` is the result of ``PARENTS.pack``; ``t0`` is the monotonic start time (0: now).
         """
         section.chunk, section.track, section.inner = chunk, track, None
         section.sid = sid
@@ -233,9 +228,7 @@ class SlowPath:
     def renew(self, lease: Any, lost: Word = Word.LOST_RING_FULL) -> int:
         """Return a slot of the next lease; 0 if the ring is full or recording has ended.
 
-        Args:
-            lease: the exhausted lease.
-            lost: the journal's counter of rows that are lost if there is no slot.
+        ``lost`` is the journal's counter of rows that are lost if there is no slot.
         """
         return 0 if self.recording.is_retired else self._journal.renew(lease, lost)
 
@@ -245,10 +238,7 @@ class SlowPath:
     def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
         """Recover from a failed ``__enter__``: open the section without a table entry, or undo it.
 
-        Args:
-            section: the section.
-            error: the exception that interrupted ``__enter__``.
-            above: the context that was current before.
+        ``above`` is the context that was current before.
         """
         try:
             # IndexError of pop(): the open table is full. Only ``at``, ``t0`` and ``token`` are not
@@ -326,8 +316,7 @@ class SlowPath:
     def finish_rest(self, now: int) -> None:
         """Perform the deferred work in its original order.
 
-        Args:
-            now: monotonic time, the end of sections whose end time is unknown.
+        Sections whose end time is unknown end at ``now``.
 
         Raises:
             RecursionError: the recursion limit is reached again; the remaining work stays deferred.

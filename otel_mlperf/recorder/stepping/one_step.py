@@ -245,10 +245,7 @@ class OneStep:
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
         """End an open step and write its totals, exactly once despite interrupts.
 
-        Args:
-            step: the step.
-            t1: monotonic end time; 0: now.
-            error: the exception by which the step failed, if any.
+        ``t1`` is the monotonic end time (0: now), ``error`` the exception by which the step failed.
         """
         try:
             section = step.section
