@@ -238,7 +238,7 @@ class MlflowRun:
             reported = status
         self._has_ended = True
         if self._creates_run:
-            self._drop_others(str(run["info"]["experiment_id"]))
+            self._delete_duplicates(str(run["info"]["experiment_id"]))
 
     def _status(self) -> str:
         _, worst = max(_outcomes(self._get(), OUTCOME_TAG), default=(0, 1))

@@ -174,7 +174,7 @@ class OutsideSections:
             span = self._around[span].parent
         concurrent = self._concurrent.get(span, False)
         for one in reversed(above):
-            concurrent = concurrent or self._is_on_other_track(one, *self._around[one][1:])
+            concurrent = concurrent or self._has_other_track(one, *self._around[one][1:])
             self._concurrent[one] = concurrent
         return concurrent
 

@@ -74,11 +74,11 @@ class Tail:
     def resume(self, state: AgentState) -> None:
         """Continue at the positions in the state of a previous agent."""
         for name, journal in state.journals.items():
-            if not journal.left and self._takes_up(name):
+            if not journal.left and self._reopen(name):
                 self._readers[name].resume(journal.next, journal.holes)
         for name in state.finished:
             # Read to its end by an agent that ended before it could remove the file.
-            if self._takes_up(name):
+            if self._reopen(name):
                 self._open.end(name)
 
     def _reopen(self, name: str) -> bool:

@@ -92,7 +92,7 @@ class EventProcessor:
                 self._name(event)
             case Polled():
                 journal = self._state.journals[event.journal]
-                self._add_up(journal, event.rows)
+                self._add_to_sums(journal, event.rows)
                 journal.fresh += event.rows
                 journal.next, journal.holes = event.next, event.holes
                 journal.unread += event.gone
