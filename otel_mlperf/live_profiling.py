@@ -68,19 +68,19 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
         UsageError: one of ``ranks`` is not running on this node.
         JournalError: the journals belong to another user, or are invalid.
     """
-    here = _journals(run)
-    if not here:
+    running = _journals(run)
+    if not running:
         raise NotRunning(
             f"asking run {run.short_id} for a profiler window: no process of it runs on this node; "
             "it has ended, or runs elsewhere"
         )
-    missing = [rank for rank in ranks if rank not in here]
+    missing = [rank for rank in ranks if rank not in running]
     if missing:
         raise UsageError(
             f"profile: rank {missing[0]} of run {run.short_id} does not run on this node; here are "
-            f"{', '.join(map(str, here))}"
+            f"{', '.join(map(str, running))}"
         )
-    return {rank: path for rank, path in here.items() if not ranks or rank in ranks}
+    return {rank: path for rank, path in running.items() if not ranks or rank in ranks}
 
 
 def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
@@ -90,15 +90,15 @@ def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
         JournalError: a rank cannot be reached.
         NotRunning: a rank has not imported torch, so that there is nothing to profile.
     """
-    asked: list[AskedRank] = []
+    requested: list[AskedRank] = []
     try:
         for rank, path in journals.items():
-            asked.append(_ask(rank, path, steps))
+            requested.append(_request_window(rank, path, steps))
     except OtelMlperfError:  # windows on only some of the ranks would not be useful
-        for each in asked:
+        for each in requested:
             each.control.withdraw(each.request)
         raise
-    return asked
+    return requested
 
 
 def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
@@ -139,7 +139,7 @@ def _folders(run: RunFolder) -> list[Path]:
     return [shared, on_disk]
 
 
-def _ask(rank: int, path: Path, steps: int) -> AskedRank:
+def _request_window(rank: int, path: Path, steps: int) -> AskedRank:
     control = WindowControl(path)
     if not _has_torch(control.word(Word.PID)):
         raise NotRunning(
@@ -165,8 +165,8 @@ def _stop(rank: int, control: WindowControl) -> StoppedRank:
     taken = control.stop()
     if taken is None:
         return StoppedRank(rank, "no window that was asked for is open")
-    asked = AskedRank(rank, control, taken, steps_of(taken))
-    return StoppedRank(rank, "its window ends with the step that is open", asked)
+    requested = AskedRank(rank, control, taken, steps_of(taken))
+    return StoppedRank(rank, "its window ends with the step that is open", requested)
 
 
 def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
@@ -175,9 +175,9 @@ def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
         if not asked.control.is_running:
             return "its process ended before the window was complete"
         time.sleep(_LOOK_EVERY_S)
-    what, number = answer
-    if what is not Answer.WRITTEN:
-        return f"no trace: {_REASONS[what]}"
+    outcome, number = answer
+    if outcome is not Answer.WRITTEN:
+        return f"no trace: {_REASONS[outcome]}"
     return _trace(run, asked.control.word(Word.PID), number)
 
 

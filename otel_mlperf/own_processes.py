@@ -77,8 +77,8 @@ _UNLIMITED: Final = 1 << 64
 def lift_limit() -> None:
     """Raise this process's address space limit to the hard limit."""
     if not IS_PORTABLE:
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (hard_limit, hard_limit))
 
 
 def room_of_next() -> int:

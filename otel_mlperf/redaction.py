@@ -113,8 +113,8 @@ _HINT: Final = re.compile("pass|pwd?|token|secret|login|key|pin|otp|puk|cv[vc]",
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TO_LINE_END: Final = ("cookie", "cookies", "authorization")
 """Headers whose value may contain blanks, and ends at the end of the line."""
-_MOST_NAME: Final = 128
-_MOST_PASSES: Final = 8
+_MAX_NAME: Final = 128
+_MAX_PASSES: Final = 8
 
 
 class Redactor:
@@ -123,18 +123,18 @@ class Redactor:
     def __init__(self) -> None:
         self.hidden = 0
         """Number of hidden values that have not been reported yet."""
-        self._tell: Callable[[int], None] | None = None
+        self._report: Callable[[int], None] | None = None
 
     def count_with(self, tell: Callable[[int], None] | None) -> None:
         """Report the number of hidden values to ``tell``, including values hidden earlier."""
-        self._tell = tell
+        self._report = tell
         self._count(0)
 
     def text(self, text: str) -> str:
         """Replace each secret in ``text`` by ``[redacted]``; the names of secrets are unchanged."""
         count = 0
         # Repeated after a replacement, which may uncover a name and its value that it separated.
-        for _ in range(_MOST_PASSES):
+        for _ in range(_MAX_PASSES):
             before = text
             text, found = _hidden_in(text)
             if text == before:
@@ -190,8 +190,8 @@ class Redactor:
 
     def _count(self, count: int) -> None:
         self.hidden += count
-        if self.hidden and self._tell is not None:
-            self._tell(self.hidden)
+        if self.hidden and self._report is not None:
+            self._report(self.hidden)
             self.hidden = 0
 
 
@@ -244,7 +244,7 @@ def _assigned_hidden(text: str) -> tuple[str, int]:
 @lru_cache(4096)
 def is_secret_key(name: str) -> bool:
     """Return whether ``name`` is the name of a secret, by its last words."""
-    words = [word.lower() for word in _WORD.findall(name[-_MOST_NAME:])]
+    words = [word.lower() for word in _WORD.findall(name[-_MAX_NAME:])]
     if _ends_like_secret(words):
         return True
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
@@ -280,8 +280,8 @@ def _ends_like_secret(words: list[str]) -> bool:
 
 def _announces(text: str, name: re.Match[str]) -> bool:
     is_parameter = text[name.start() - 1 : name.start()] in ("?", "&")
-    said = _name_of(name)
-    return (is_parameter and said.lower() in URL_PARAMETERS) or is_secret_key(said)
+    announced = _name_of(name)
+    return (is_parameter and announced.lower() in URL_PARAMETERS) or is_secret_key(announced)
 
 
 def _name_of(match: re.Match[str]) -> str:

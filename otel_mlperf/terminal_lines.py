@@ -59,8 +59,8 @@ def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[b
 
 def width_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int:
     """Return the columns of a stream: ``$COLUMNS``, else of its terminal, else ``WIDTH``."""
-    told = environ.get("COLUMNS", "")
-    width = int(told) if told.isdecimal() else 0
+    configured = environ.get("COLUMNS", "")
+    width = int(configured) if configured.isdecimal() else 0
     if not width:
         try:
             width = os.get_terminal_size(stream.fileno()).columns

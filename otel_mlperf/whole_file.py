@@ -68,27 +68,27 @@ def replacing(
     Raises:
         OSError: the file cannot be written or renamed.
     """
-    beside = str(temporary or f"{path}.new")
+    temporary_path = str(temporary or f"{path}.new")
     if is_private:
-        with _replacing_private(str(path), beside, is_durable=is_durable) as name:
+        with _replacing_private(str(path), temporary_path, is_durable=is_durable) as name:
             yield name
         return
     try:
-        yield beside
+        yield temporary_path
         if is_durable:
-            _sync(beside)
-        os.replace(beside, path)
+            _sync(temporary_path)
+        os.replace(temporary_path, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary_path)
         raise
 
 
 @contextmanager
-def _replacing_private(path: str, beside: str, *, is_durable: bool) -> Iterator[str]:
+def _replacing_private(path: str, temporary_path: str, *, is_durable: bool) -> Iterator[str]:
     with _folder_of(path) as folder:
-        name, new = _name_in(folder, path), _name_in(folder, beside)
-        written = _by_descriptor(folder, beside)
+        name, new = _name_in(folder, path), _name_in(folder, temporary_path)
+        written = _by_descriptor(folder, temporary_path)
         try:
             # Remove any existing file: another user may have created a link or a pipe there.
             with suppress(FileNotFoundError):
@@ -142,8 +142,8 @@ def _private_folder(around: int | None, path: str) -> Iterator[str]:
         yield f"{path}/{name}" if IS_PORTABLE else f"/proc/self/fd/{fd}"
     finally:
         with suppress(OSError):
-            for left in os.listdir(fd):
-                os.unlink(left, dir_fd=fd)
+            for leftover in os.listdir(fd):
+                os.unlink(leftover, dir_fd=fd)
             os.rmdir(name, dir_fd=around)
         os.close(fd)
 

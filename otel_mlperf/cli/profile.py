@@ -97,43 +97,43 @@ def _profile_steps(
     chosen = find_run(run)
     journals = find_ranks(chosen, rank or [])
     if stop:
-        asked = []
+        requested = []
         for each in stop_ranks(journals):
             echo(f"rank {each.rank}: {each.words}")
-            asked += [each.asked] if each.asked else []
+            requested += [each.asked] if each.asked else []
     else:
-        asked = ask_ranks(journals, steps)
-        for window in asked:
+        requested = ask_ranks(journals, steps)
+        for window in requested:
             print(f"rank {window.rank}: asked for {plural(steps, 'step')} after the next one")
         echo(f"traces go to {chosen.path / FOLDER}")
     if wait if wait is not None else sys.stdout.isatty():
-        _wait(chosen, asked)
+        _wait(chosen, requested)
 
 
-def _wait(run: RunFolder, asked: list[AskedRank]) -> None:
+def _wait(run: RunFolder, requested: list[AskedRank]) -> None:
     """Print the result of each request; Ctrl-C withdraws requests that no process has started."""
     traces: dict[int, Path] = {}
     try:
-        for window in asked:
+        for window in requested:
             trace = wait_for_trace(run, window)
             echo(f"rank {window.rank}: {trace}")
             if isinstance(trace, Path):
                 traces[window.rank] = trace
     except KeyboardInterrupt:
         # Withdraw the requests: windows that nobody waits for would only slow down the job.
-        _give_up(run, asked)
+        _withdraw(run, requested)
         raise
-    is_read = has_agent(asked)
+    is_read = has_agent(requested)
     if unread := wait_until_read(run, traces.values(), is_hopeful=is_read):
         how = "still being read" if is_read else "read by no agent"
         print(f"{plural(len(unread), 'trace')} {how}: otel-mlperf kernels {run.short_id} shows "
               "them when they are")  # fmt: skip
-    if lost := [str(window.rank) for window in asked if window.rank not in traces]:
+    if lost := [str(window.rank) for window in requested if window.rank not in traces]:
         raise NotRunning(f"profile: no trace of rank {', '.join(lost)}")
 
 
-def _give_up(run: RunFolder, asked: list[AskedRank]) -> None:
-    for window in asked:
+def _withdraw(run: RunFolder, requested: list[AskedRank]) -> None:
+    for window in requested:
         state = take_back(window)
         if state == "taken back":
             print(f"rank {window.rank}: taken back", file=sys.stderr)

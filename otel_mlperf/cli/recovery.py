@@ -56,20 +56,20 @@ def recover(run: str | None, endpoint: str | None) -> None:
     if rest.withheld:
         echo(_hint(meant, environ, plural(rest.withheld, "request")))
     if rest.waiting:
-        what = plural(rest.waiting, "request")
+        requests = plural(rest.waiting, "request")
         raise Unreachable(
-            f"delivering buffered data of run {run}: {what} {_remedy(meant, environ)}"
+            f"delivering buffered data of run {run}: {requests} {_remedy(meant, environ)}"
         )
 
 
-def _hint(run: RunFolder, environ: Mapping[str, str], what: str) -> str:
+def _hint(run: RunFolder, environ: Mapping[str, str], requests: str) -> str:
     """Return a sentence about requests whose destination the caller has not configured."""
     from otel_mlperf.settings.run_settings import read_stored
 
     settings, recorded = read_stored(run.path, environ)
     unsent = {name: value for name, value in recorded.items() if name not in settings}
     if not unsent:
-        return f"{what} not sent: you name no destination; --endpoint URL names one"
+        return f"{requests} not sent: you name no destination; --endpoint URL names one"
     named = " and ".join(unsent.values())
     command = f"otel-mlperf doctor {run.short_id} --recover"
     if [*unsent] == [ENDPOINT]:
@@ -78,7 +78,7 @@ def _hint(run: RunFolder, environ: Mapping[str, str], what: str) -> str:
         variables = (f"{name}={shlex.quote(value)}" for name, value in unsent.items())
         command = f"{' '.join(variables)} {command}"
     return (
-        f"{what} not sent: only the run folder names a destination ({named}), and it may be "
+        f"{requests} not sent: only the run folder names a destination ({named}), and it may be "
         f"somebody else's; to send there: {command}"
     )
 

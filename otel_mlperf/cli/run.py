@@ -75,8 +75,8 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
             )
         given[option] = value or (rest.pop(0) if rest else "")
         if not given[option]:
-            word = _VALUES[option]
-            raise UsageError(f"run: {option} needs a {word.lower()}: {option} {word}")
+            placeholder = _VALUES[option]
+            raise UsageError(f"run: {option} needs a {placeholder.lower()}: {option} {placeholder}")
     is_command = rest[:1] == ["--"]
     if is_command:
         rest.pop(0)
@@ -95,10 +95,10 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
     )
 
 
-def _level(word: str) -> str:
-    if word and word not in LEVELS:
-        raise UsageError(f"run: --level {word}: expected one of {', '.join(LEVELS)}")
-    return word
+def _level(level: str) -> str:
+    if level and level not in LEVELS:
+        raise UsageError(f"run: --level {level}: expected one of {', '.join(LEVELS)}")
+    return level
 
 
 def _schedule(text: str) -> str:

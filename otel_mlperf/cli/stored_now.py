@@ -14,9 +14,9 @@ def wait_for_now(folder: RunFolder) -> list[str]:
     from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
     from otel_mlperf.store.table_reader import load_duckdb
 
-    asked = ask_for_tables(*folders_of_run(folder.facts.id, folder.path))
-    if not asked:
+    requested = ask_for_tables(*folders_of_run(folder.facts.id, folder.path))
+    if not requested:
         return []
     load_duckdb()
-    left = find_left(folder.facts.id, folder.path, folder.short_id)
-    return left or wait_for_tables(asked)
+    unread = find_left(folder.facts.id, folder.path, folder.short_id)
+    return unread or wait_for_tables(requested)

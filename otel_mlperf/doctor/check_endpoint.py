@@ -129,15 +129,17 @@ def check_otlp(settings: SignalSettings) -> Check:
     client = open_client(settings)
     answer = client.post(b"")
     client.close()
-    what = f"otlp {settings.signal}"
+    check_name = f"otlp {settings.signal}"
     if answer.outcome is Outcome.DELIVERED:
-        return Check("ok", what, f"{settings.endpoint} accepts it")
+        return Check("ok", check_name, f"{settings.endpoint} accepts it")
     found, _, advice = answer.reason.partition(": check ")
     is_unknown = settings.signal == "metrics" and found.endswith(
         ("answered 404", ": UNIMPLEMENTED")
     )
     hint = _port_hint(settings) or (_TRACES_ALONE if is_unknown else "")
-    return Check("FAIL", what, found, hint or (f"check {advice}" if advice else "read its log"))
+    return Check(
+        "FAIL", check_name, found, hint or (f"check {advice}" if advice else "read its log")
+    )
 
 
 def _port_hint(settings: SignalSettings) -> str:
@@ -172,43 +174,43 @@ def check_backends(
         # The value is unique, and exact as a double: a match can only be this point.
         value = float(time.time_ns() // 1_000_000)
         query = quote(f"{names.DOCTOR_CHECK.prometheus} == {value:.0f}")
-        ask = f"{prometheus}/api/v1/query?query={query}"
+        query_url = f"{prometheus}/api/v1/query?query={query}"
         checks.append(
             _round_trip(
                 "prometheus", prometheus, reached["metrics"], _metric(value),
-                lambda: bool(_answer(ask)["data"]["result"]),
+                lambda: bool(_answer(query_url)["data"]["result"]),
             )
         )  # fmt: skip
     return checks
 
 
 def _round_trip(
-    what: str, url: str, settings: SignalSettings, body: bytes, arrived: Callable[[], bool]
+    backend: str, url: str, settings: SignalSettings, body: bytes, arrived: Callable[[], bool]
 ) -> Check:
     # Query before sending: a default address where no server responds must not be a failure.
     try:
         arrived()
     except (OSError, ValueError, KeyError):
-        variable = JAEGER_VARIABLE if what == "jaeger" else PROMETHEUS_VARIABLE
-        return Check("ok", what, f"none at {url}: set {variable} to its URL")
+        variable = JAEGER_VARIABLE if backend == "jaeger" else PROMETHEUS_VARIABLE
+        return Check("ok", backend, f"none at {url}: set {variable} to its URL")
     client = open_client(settings)
     answer = client.post(body)
     client.close()
     item = "span" if settings.signal == "traces" else "metric"
     if answer.outcome is not Outcome.DELIVERED or answer.rejected:
-        return Check("FAIL", what, f"the {item} was refused: {answer.reason}", "read its log")
+        return Check("FAIL", backend, f"the {item} was refused: {answer.reason}", "read its log")
     # Poll: collectors send in batches, and Prometheus scrapes in intervals.
-    begun = time.monotonic()
-    while time.monotonic() < begun + _ARRIVES_WITHIN_S:
-        if _is_there(arrived):
-            seconds = time.monotonic() - begun
-            return Check("ok", what, f"a {item} sent was found at {url} after {seconds:.1f} s")
+    sent_s = time.monotonic()
+    while time.monotonic() < sent_s + _ARRIVES_WITHIN_S:
+        if _has_arrived(arrived):
+            seconds = time.monotonic() - sent_s
+            return Check("ok", backend, f"a {item} sent was found at {url} after {seconds:.1f} s")
         time.sleep(_LOOK_EVERY_S)
     found = f"a {item} sent to {settings.endpoint} is not at {url} after {_ARRIVES_WITHIN_S:.0f} s"
-    return Check("FAIL", what, found, "does the Collector export there? read its log")
+    return Check("FAIL", backend, found, "does the Collector export there? read its log")
 
 
-def _is_there(arrived: Callable[[], bool]) -> bool:
+def _has_arrived(arrived: Callable[[], bool]) -> bool:
     try:
         return arrived()
     except (OSError, ValueError, KeyError):  # the server has responded before: retry

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 131_072
 """Default number of rows of a journal: see ``Config.rows``."""
-_LEAST_DISK: Final = 1 << 30
+_MIN_DISK_BYTES: Final = 1 << 30
 _NO_ROOM: Final = 1 << 20
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _CLOCK_FROM: Final = 1_704_067_200
@@ -103,14 +103,14 @@ def check_shared_memory(folder: str) -> Check:
 def check_runs_folder(folder: Path) -> Check:
     """Check whether the folder of runs is writable, and has enough free space."""
     # The first run creates the folder: before, its nearest existing parent is checked.
-    there = folder.absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    existing = folder.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Check(
             "FAIL", "run folder", f"{folder} cannot be written", "set OTEL_MLPERF_DIR elsewhere"
         )
-    return check_room(folder, shutil.disk_usage(there).free)
+    return check_room(folder, shutil.disk_usage(existing).free)
 
 
 def check_room(folder: Path, free: int) -> Check:
@@ -119,7 +119,7 @@ def check_room(folder: Path, free: int) -> Check:
         full = f"{folder} has {_size(free)} free: nothing can be stored"
         return Check("FAIL", "run folder", full, "make room, or set OTEL_MLPERF_DIR elsewhere")
     found = f"{folder} is writable, {_size(free)} free"
-    if free < _LEAST_DISK:
+    if free < _MIN_DISK_BYTES:
         return Check("warn", "run folder", found, "make room, or set OTEL_MLPERF_DIR elsewhere")
     return Check("ok", "run folder", found)
 

@@ -66,8 +66,8 @@ def check_run(
     checks += check_windows(store)
     for signal, destinations in accounts.items():
         for destination, account in destinations.items():
-            what = f"{signal} → {destination}"
-            checks.append(check_account(what, account, outcome, run.short_id))
+            title = f"{signal} → {destination}"
+            checks.append(check_account(title, account, outcome, run.short_id))
     checks += [
         Check("ok", "console exporter", f"prints to {path}")
         for path in sorted(run.path.glob(f"agent/*/{CONSOLE_FILE.format('*')}"))
@@ -156,7 +156,7 @@ def check_journals(
 
 
 def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> list[Check]:
-    what = f"agent, rank {reader.meta.rank}"
+    title = f"agent, rank {reader.meta.rank}"
     silent_s = (now_ns - reader.word(Word.BEAT)) / 1e9
     checks = [
         Check("warn", "dropped", f"{count:,} {name}", remedy)
@@ -168,18 +168,18 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
         checks.append(Check("warn", "callbacks", found, _CALLBACK))
     if not reader.is_owned:
         found = f"{path.name} belongs to a process that has ended"
-        checks.append(Check("warn", what, found, f"otel-mlperf doctor {short_id} --recover"))
+        checks.append(Check("warn", title, found, f"otel-mlperf doctor {short_id} --recover"))
     # Failures: a live process whose journal nobody reads loses new records when the ring is full.
     elif not reader.word(Word.BEAT):
         checks.append(
-            Check("FAIL", what, "no agent has read its journal", "otel-mlperf serve agent")
+            Check("FAIL", title, "no agent has read its journal", "otel-mlperf serve agent")
         )
     elif silent_s > _SILENT_S:
         found = f"its journal was last read {silent_s:.0f} s ago"
-        checks.append(Check("FAIL", what, found, "see agent/*/agent.log in the run folder"))
+        checks.append(Check("FAIL", title, found, "see agent/*/agent.log in the run folder"))
     else:
         pid = reader.word(Word.AGENT_PID)
-        checks.append(Check("ok", what, f"process {pid} read its journal {silent_s:.1f} s ago"))
+        checks.append(Check("ok", title, f"process {pid} read its journal {silent_s:.1f} s ago"))
     return checks
 
 

@@ -137,7 +137,7 @@ def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 _OF_OTHERS: Final = frozenset({"noisy_neighbour"})
-_LEAST_OWN: Final = 0.1
+_MIN_OWN_GAIN: Final = 0.1
 """Minimum gain of a cause in the program to come before the cost of other programs.
 
 Fixing such a cause helps even while other programs run."""
@@ -145,5 +145,5 @@ Fixing such a cause helps even while other programs run."""
 
 def _rank(finding: Finding) -> tuple[int, bool, float]:
     gain = finding.gain.high if finding.gain else 0.0
-    is_behind = finding.id in _OF_OTHERS or gain < _LEAST_OWN
+    is_behind = finding.id in _OF_OTHERS or gain < _MIN_OWN_GAIN
     return SEVERITIES.index(finding.severity), is_behind, -gain

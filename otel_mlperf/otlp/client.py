@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _FIRST_S: Final = 1.0
 _FACTOR: Final = 1.5
-_MOST_S: Final = 5.0
-_LEAST_SHARE: Final = 0.4
+_MAX_S: Final = 5.0
+_MIN_SHARE: Final = 0.4
 
 
 class Outcome(StrEnum):
@@ -98,7 +98,7 @@ class Client:
         }
         if settings.gzip:
             self._headers["content-encoding"] = "gzip"
-        self._words = ErrorDescriber(settings)
+        self._describer = ErrorDescriber(settings)
 
     def post(self, body: bytes) -> ServerAnswer:
         """Send one encoded request and return its outcome; never raises."""
@@ -110,7 +110,7 @@ class Client:
         # It is unknown whether the server has accepted the request. A retry is safe: servers
         # recognize repeated spans by their ids.
         except (OSError, HTTPException, ValueError) as error:
-            why = self._words.why(error)
+            why = self._describer.why(error)
             return ServerAnswer(Outcome.RETRY, f"{self._settings.endpoint}: {why}")
         if 200 <= reply.status < 300:
             return self._accepted(reply)
@@ -131,17 +131,18 @@ class Client:
                 f"{self._settings.endpoint} answered {reply.status} with something that is no "
                 "OTLP: is it an OTLP/HTTP receiver?",
             )
-        return ServerAnswer(Outcome.DELIVERED, self._words.clean(message), rejected)
+        return ServerAnswer(Outcome.DELIVERED, self._describer.clean(message), rejected)
 
     def _refused(self, reply: Reply) -> ServerAnswer:
         advice = _ADVICE.get(reply.status, "")
         if 300 <= reply.status < 400:
             advice = "redirects are not followed, set the endpoint to where it leads"
-        words = self._words.clean(_error_message(reply))
-        told = ": ".join(part for part in (advice, words) if part)
+        message = self._describer.clean(_error_message(reply))
+        detail = ": ".join(part for part in (advice, message) if part)
         return ServerAnswer(
             _BY_STATUS.get(reply.status, Outcome.RETRY),
-            f"{self._settings.endpoint} answered {reply.status}" + (f": {told}" if told else ""),
+            f"{self._settings.endpoint} answered {reply.status}"
+            + (f": {detail}" if detail else ""),
             after_s=retry_after(reply.headers.get("retry-after"), self._now()),
         )
 
@@ -165,9 +166,9 @@ class Backoff:
 
         ``after_s`` is the delay that the server requested.
         """
-        most = min(_FIRST_S * _FACTOR ** min(self._failures, 16), _MOST_S)
-        share = _LEAST_SHARE + (1 - _LEAST_SHARE) * self._chance()
-        wait = most * share if after_s is None else after_s + most * (share - _LEAST_SHARE)
+        max_wait = min(_FIRST_S * _FACTOR ** min(self._failures, 16), _MAX_S)
+        share = _MIN_SHARE + (1 - _MIN_SHARE) * self._chance()
+        wait = max_wait * share if after_s is None else after_s + max_wait * (share - _MIN_SHARE)
         self._failures += 1
         return wait
 

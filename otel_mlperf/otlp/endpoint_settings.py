@@ -31,7 +31,7 @@ EXPORTER_GROUPS: Final[dict[Signal, str]] = {
 }
 """Groups of entry points through which packages provide exporters of the OpenTelemetry SDK."""
 _TIMEOUT_S: Final = 10.0
-_LEAST_TIMEOUT_MS: Final = 100
+_MIN_TIMEOUT_MS: Final = 100
 _GRPC: Final = "grpc"
 _HTTP: Final = "http/protobuf"
 _PORTS: Final = {_GRPC: 4317, _HTTP: 4318}
@@ -130,12 +130,12 @@ def read_exporters(environ: Mapping[str, str], signal: Signal) -> list[str]:
 def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
     """Return the settings of metrics from the standard variables, and warnings about variables."""
     environ, warnings = declare(environ)
-    words = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
-    kind = words[_AGGREGATION].lower()
+    values = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
+    kind = values[_AGGREGATION].lower()
     if kind not in ("", "explicit_bucket_histogram", "base2_exponential_bucket_histogram"):
         warnings.append(f"{_AGGREGATION}={kind} is not known: histograms are exponential")
     # Declarative configuration files write "low_memory" with an underscore.
-    wanted = words[_TEMPORALITY].lower().replace("low_memory", "lowmemory") or "cumulative"
+    wanted = values[_TEMPORALITY].lower().replace("low_memory", "lowmemory") or "cumulative"
     known: dict[str, Temporality] = {kind: kind for kind in get_args(Temporality)}
     temporality = known.get(wanted, "cumulative")
     if wanted not in known:
@@ -207,7 +207,7 @@ class _SettingReader:
             variable, value = "endpoint", endpoint
         if exporter == "none" or not (value or exporter):
             return None
-        self.is_grpc = self._asks_for_grpc()
+        self.is_grpc = self._uses_grpc()
         local = _LOCAL[_GRPC if self.is_grpc else _HTTP]
         url = _split(self._with_scheme(value or local))
         if url is None:
@@ -247,7 +247,7 @@ class _SettingReader:
         listed = [word.lower() for word in _listed(self._environ, self._signal)]
         return "otlp" if "otlp" in listed else "none" if listed else ""
 
-    def _asks_for_grpc(self) -> bool:
+    def _uses_grpc(self) -> bool:
         """Return whether the signal is sent by gRPC.
 
         Add warnings about unknown protocols and a missing library.
@@ -325,11 +325,11 @@ class _SettingReader:
         """
         variable, value = self._find("TIMEOUT")
         milliseconds = _positive(value)
-        if milliseconds is not None and milliseconds >= _LEAST_TIMEOUT_MS:
+        if milliseconds is not None and milliseconds >= _MIN_TIMEOUT_MS:
             return milliseconds / 1000
         if value:
             self.warnings.append(
-                f"{variable}={value}: milliseconds are expected, {_LEAST_TIMEOUT_MS} or more: "
+                f"{variable}={value}: milliseconds are expected, {_MIN_TIMEOUT_MS} or more: "
                 f"{_TIMEOUT_S * 1000:.0f} is used"
             )
         return _TIMEOUT_S

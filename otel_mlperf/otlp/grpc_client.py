@@ -39,7 +39,7 @@ _BY_CODE: Final = {
     "UNAUTHENTICATED": Outcome.UNAUTHORIZED,
     "PERMISSION_DENIED": Outcome.UNAUTHORIZED,
 }
-_BY_WORDS: Final = {
+_BY_MESSAGE: Final = {
     # Overloaded servers use the same codes, so the message is checked as well. ``CLIENT`` in a
     # message means that grpcio itself refused an answer.
     "RESOURCE_EXHAUSTED": (
@@ -67,7 +67,7 @@ class GrpcClient:
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
-        self._words = ErrorDescriber(settings)
+        self._describer = ErrorDescriber(settings)
         self._channel: Any = None
 
     def post(self, body: bytes) -> ServerAnswer:
@@ -82,7 +82,7 @@ class GrpcClient:
             return self._refused(error)
         # Raised for unreadable certificates, and for headers that gRPC cannot send.
         except (OSError, ValueError, TypeError) as error:
-            return self._failed(self._words.why(error))
+            return self._failed(self._describer.why(error))
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -109,15 +109,15 @@ class GrpcClient:
             rejected, message = partial_success(answer)
         except ValueError:
             return self._failed("the answer is not OTLP: is it an OTLP/gRPC receiver?")
-        return ServerAnswer(Outcome.DELIVERED, self._words.clean(message), rejected)
+        return ServerAnswer(Outcome.DELIVERED, self._describer.clean(message), rejected)
 
     def _refused(self, error: Any) -> ServerAnswer:
         code, details = error.code().name, error.details() or ""
         outcome = _outcome(code, details)
-        told = ": ".join(filter(None, [self._advice(code), self._words.clean(details)]))
+        detail = ": ".join(filter(None, [self._advice(code), self._describer.clean(details)]))
         if outcome is not Outcome.RETRY:
-            return ServerAnswer(outcome, f"{self._settings.endpoint}: {code}: {told}")
-        return self._failed(f"{code}: {told}", _retry_delay_s(error))
+            return ServerAnswer(outcome, f"{self._settings.endpoint}: {code}: {detail}")
+        return self._failed(f"{code}: {detail}", _retry_delay_s(error))
 
     def _advice(self, code: str) -> str:
         if _BY_CODE.get(code) is Outcome.UNAUTHORIZED:
@@ -132,7 +132,7 @@ class GrpcClient:
         A failed gRPC connection would wait longer and longer before it reconnects.
         """
         self.close()
-        reason = f"{self._settings.endpoint}: {why}{self._words.port_advice()}"
+        reason = f"{self._settings.endpoint}: {why}{self._describer.port_advice()}"
         return ServerAnswer(Outcome.RETRY, reason, after_s=after_s)
 
 
@@ -178,8 +178,8 @@ def _content(path: str | None) -> bytes | None:
 
 
 def _outcome(code: str, details: str) -> Outcome:
-    words, outcome = _BY_WORDS.get(code, (None, Outcome.RETRY))
-    if words is not None and words.search(details):
+    pattern, outcome = _BY_MESSAGE.get(code, (None, Outcome.RETRY))
+    if pattern is not None and pattern.search(details):
         return outcome
     return _BY_CODE.get(code, Outcome.RETRY)
 

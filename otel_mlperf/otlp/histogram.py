@@ -182,15 +182,15 @@ def _clean(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _total(buckets: Buckets, values: NDArray[np.float64]) -> None:
     buckets.count += len(values)
     buckets.sum += float(values.sum())
-    buckets.min = _least(buckets.min, float(values.min()))
-    buckets.max = _most(buckets.max, float(values.max()))
+    buckets.min = _min_of(buckets.min, float(values.min()))
+    buckets.max = _max_of(buckets.max, float(values.max()))
 
 
-def _least(before: float | None, other: float | None) -> float | None:
+def _min_of(before: float | None, other: float | None) -> float | None:
     return min((value for value in (before, other) if value is not None), default=None)
 
 
-def _most(before: float | None, other: float | None) -> float | None:
+def _max_of(before: float | None, other: float | None) -> float | None:
     return max((value for value in (before, other) if value is not None), default=None)
 
 

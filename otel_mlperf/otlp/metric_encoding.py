@@ -198,8 +198,8 @@ def _exponential(point: ExponentialPoint) -> bytes:
 
 
 def _times(start_ns: int, time_ns: int) -> bytes:
-    begun = wire.fixed64(2, start_ns) if start_ns else b""
-    return begun + wire.fixed64(3, time_ns)
+    start = wire.fixed64(2, start_ns) if start_ns else b""
+    return start + wire.fixed64(3, time_ns)
 
 
 def _total(point: HistogramPoint | ExponentialPoint) -> bytes:

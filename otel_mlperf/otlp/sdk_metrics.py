@@ -146,7 +146,7 @@ class ScrapedMetrics:
     """
 
     def __init__(self, reader: Any) -> None:
-        self._held: dict[_Key, tuple[MetricGroup, dict[str, _Series]]] = {}
+        self._latest: dict[_Key, tuple[MetricGroup, dict[str, _Series]]] = {}
         self._lock = Lock()
         reader._set_collect_callback(lambda *_, **__: self._newest())
 
@@ -156,21 +156,21 @@ class ScrapedMetrics:
         labels = {name: about[name] for name in _LABELS if name in about}
         with self._lock:
             # The key is the labels: a restarted rank has a new resource, but the same series.
-            _, held = self._held.setdefault(tuple(labels.items()), (group, {}))
+            _, by_name = self._latest.setdefault(tuple(labels.items()), (group, {}))
             for metric in group.metrics:
-                points = held[metric.name][1] if metric.name in held else {}
+                points = by_name[metric.name][1] if metric.name in by_name else {}
                 for point in metric.data.data_points:
                     own: Any = point.attributes
                     points[tuple(own.items())] = replace(point, attributes=labels | own)
-                held[metric.name] = metric, points
+                by_name[metric.name] = metric, points
             for name, key in group.gone:
-                held[name][1].pop(key, None)
+                by_name[name][1].pop(key, None)
 
     def _newest(self) -> MetricsData:
         with self._lock:
             return metrics_data([
-                group._replace(metrics=[_with_points(*series) for series in held.values()])
-                for group, held in self._held.values()
+                group._replace(metrics=[_with_points(*series) for series in by_name.values()])
+                for group, by_name in self._latest.values()
             ])  # fmt: skip
 
 
@@ -197,11 +197,11 @@ def _histogram(attributes: dict[str, Any], point: Any) -> export.HistogramDataPo
     is_explicit = hasattr(point, "explicit_bounds")
     counts = tuple(point.bucket_counts) if is_explicit else _explicit_counts(point)
     bounds = tuple(point.explicit_bounds) if is_explicit else BOUNDS
-    least: Any = point.min if point.HasField("min") else None
-    most: Any = point.max if point.HasField("max") else None
+    minimum: Any = point.min if point.HasField("min") else None
+    maximum: Any = point.max if point.HasField("max") else None
     return export.HistogramDataPoint(
         attributes, point.start_time_unix_nano, point.time_unix_nano, point.count, point.sum,
-        counts, bounds, least, most, _exemplars(point),
+        counts, bounds, minimum, maximum, _exemplars(point),
     )  # fmt: skip
 
 

@@ -125,8 +125,8 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
     error = None
     if row["status"] == "error":
         of_exception = [str(words.get(key, "")) for key in names.EXCEPTION]
-        told = description or (describe_error(of_exception) if words else "")
-        error = names.INTERRUPTED_WORDS if row["interrupted"] else told
+        message = description or (describe_error(of_exception) if words else "")
+        error = names.INTERRUPTED_WORDS if row["interrupted"] else message
     left_out = attributes.pop(names.DROPPED_EVENTS, 0) + row.get("marks_left_out", 0)
     no_links = attributes.pop(names.DROPPED_LINKS, 0)
     is_remote = attributes.pop(names.REMOTE_PARENT, False)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES: Final = "OTEL_ATTRIBUTE_COUNT_LIMIT"
 _LENGTH: Final = "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
-_MOST_ATTRIBUTES: Final = 64
+_MAX_ATTRIBUTES: Final = 64
 _VARIABLES: Final[dict[str, tuple[str, str, float]]] = {
-    "attributes": ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", _ATTRIBUTES, _MOST_ATTRIBUTES),
+    "attributes": ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", _ATTRIBUTES, _MAX_ATTRIBUTES),
     "length": ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", _LENGTH, 4096),
     "events": ("OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_EVENT_COUNT_LIMIT", 8),
     "links": ("OTEL_SPAN_LINK_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT", float("inf")),
     "event_attributes": ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", _ATTRIBUTES, 16),
-    "link_attributes": ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", _ATTRIBUTES, _MOST_ATTRIBUTES),
+    "link_attributes": ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", _ATTRIBUTES, _MAX_ATTRIBUTES),
     "inner_length": (_LENGTH, _LENGTH, 4096),
 }
 """Specific variable, general variable and the recorder's bound, by field of ``SpanLimits``."""
@@ -59,21 +59,23 @@ class SpanLimits(NamedTuple):
             room = None if self.events is None else max(0, self.events - bool(recorded.get("e")))
             kept = _newest(events, room)
             recorded["w"] = recorded.get("w", 0) + len(events) - len(kept)
-            most = self.event_attributes
-            recorded["v"] = [[at, name, _limit(about, most, inner)] for at, name, about in kept]
+            max_count = self.event_attributes
+            recorded["v"] = [
+                [at, name, _limit(about, max_count, inner)] for at, name, about in kept
+            ]
         if links := recorded.get("l"):
             kept = _newest(links, self.links)
             recorded["k"] = len(links) - len(kept)
-            most = self.link_attributes
-            recorded["l"] = [[*link, _limit(about, most, inner)] for *link, about in kept]
+            max_count = self.link_attributes
+            recorded["l"] = [[*link, _limit(about, max_count, inner)] for *link, about in kept]
 
     def _limit_exception(self, recorded: dict[str, Any]) -> None:
         """Limit the event of an exception; the status contains the full type and message.
 
         Unlike in the SDK, the stack is dropped first and the type last.
         """
-        words, most = recorded["e"], self.event_attributes
-        kept = [_cut(word, self.inner_length) for word in words[:most]]
+        words, max_count = recorded["e"], self.event_attributes
+        kept = [_cut(word, self.inner_length) for word in words[:max_count]]
         kept += [""] * (len(words) - len(kept))
         if (recorded.get("s") or (0,))[0] != StatusCode.OK.value:
             # The exception replaces a status that was set earlier, except OK.
@@ -115,23 +117,25 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
             limits[field] = int(text)
         # A general variable affects several fields with different bounds: warn only if it exceeds
         # the largest of them.
-        elif variable == own or bound == _MOST_ATTRIBUTES:
+        elif variable == own or bound == _MAX_ATTRIBUTES:
             beyond.append(variable)
     if beyond:
         warnings.append(f"{', '.join(dict.fromkeys(beyond))}: {_BOUNDS}")
     return SpanLimits(**limits), warnings
 
 
-def _limit(attributes: Mapping[str, Any], most: int | None, length: int | None) -> dict[str, Any]:
+def _limit(
+    attributes: Mapping[str, Any], max_count: int | None, length: int | None
+) -> dict[str, Any]:
     """Return the newest attributes with truncated texts, including the number of dropped ones."""
-    kept = dict(_newest([*attributes.items()], most))
+    kept = dict(_newest([*attributes.items()], max_count))
     dropped = len(attributes) - len(kept)
     kept = {key: _cut(value, length) for key, value in kept.items()}
     return kept | {names.DROPPED_ATTRIBUTES: dropped} if dropped else kept
 
 
-def _newest(items: list[Any], most: int | None) -> list[Any]:
-    return items if most is None else items[max(0, len(items) - most) :]
+def _newest(items: list[Any], max_count: int | None) -> list[Any]:
+    return items if max_count is None else items[max(0, len(items) - max_count) :]
 
 
 def _cut(value: Any, length: int | None) -> Any:

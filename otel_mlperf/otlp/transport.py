@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.endpoint_settings import ServerSettings
 
 WORDS_MOST: Final = 200
-_WAIT_MOST_S: Final = 60.0
-_SECRET_LEAST: Final = 4
+_MAX_WAIT_S: Final = 60.0
+_MIN_SECRET_LENGTH: Final = 4
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
 
 
@@ -90,19 +90,21 @@ def retry_after(value: str | None, now: float) -> float | None:
 def bounded_wait(seconds: float) -> float:
     """Return the delay that a server requests, limited to the range from 0 to 60 seconds."""
     # Limited before the conversion: very large integers cannot be converted to float.
-    return float(min(max(seconds, 0), _WAIT_MOST_S))
+    return float(min(max(seconds, 0), _MAX_WAIT_S))
 
 
 def _secrets(settings: ServerSettings) -> list[str]:
     """Return all secrets, longest first: header values, the URL's query, and parts of them."""
     values = [*settings.headers.values(), settings.query]
     parts = [part for value in values for part in (value, *value.split(), *value.split("="))]
-    return sorted({part for part in parts if len(part) >= _SECRET_LEAST}, key=len, reverse=True)
+    return sorted(
+        {part for part in parts if len(part) >= _MIN_SECRET_LENGTH}, key=len, reverse=True
+    )
 
 
 ANSWER_MOST: Final = 64 * 1024
 """Default maximum number of bytes to read of an answer's body."""
-_HEAD_MOST: Final = 64 * 1024
+_MAX_HEAD_BYTES: Final = 64 * 1024
 _PIECE: Final = 256 * 1024
 
 
@@ -190,7 +192,7 @@ class Transport:
     def _encrypt(self, raw: socket.socket, deadline: float) -> socket.socket:
         try:
             context = tls_context(self._settings)
-            raw.settimeout(_left(deadline))
+            raw.settimeout(_remaining_s(deadline))
             return context.wrap_socket(raw, server_hostname=self._host)
         except BaseException:
             raw.close()
@@ -233,13 +235,13 @@ class _BoundedSocket:
     def renew(self, deadline: float) -> None:
         """Start a new exchange with the given deadline."""
         self._deadline = deadline
-        self._readable = _HEAD_MOST + self._answer_most
+        self._readable = _MAX_HEAD_BYTES + self._answer_most
 
     def sendall(self, data: bytes) -> None:
         """Send all data in pieces, since the timeout of TLS sockets applies per call."""
         view = memoryview(data)
         while view:
-            self._raw.settimeout(_left(self._deadline))
+            self._raw.settimeout(_remaining_s(self._deadline))
             view = view[self._raw.send(view[:_PIECE]) :]
 
     def recv_into(self, buffer: memoryview) -> int:
@@ -248,7 +250,7 @@ class _BoundedSocket:
         # can bypass it.
         if not self._readable:
             raise OSError(f"the answer is longer than {self._answer_most // 1024} KiB")
-        self._raw.settimeout(_left(self._deadline))
+        self._raw.settimeout(_remaining_s(self._deadline))
         count = self._raw.recv_into(buffer[: self._readable])
         self._readable -= count
         return count
@@ -297,7 +299,7 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
     for place, (family, kind, protocol, _, address) in enumerate(addresses):
         raw = socket.socket(family, kind, protocol)
         try:
-            raw.settimeout(_left(deadline) / (len(addresses) - place))
+            raw.settimeout(_remaining_s(deadline) / (len(addresses) - place))
             raw.connect(address)
             # Head and body are written separately: without NODELAY, the second write would wait for
             # the acknowledgement of the first.
@@ -311,8 +313,8 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
     raise OSError("no address")
 
 
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+def _remaining_s(deadline: float) -> float:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError
-    return left
+    return remaining

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from otel_mlperf.terminal_lines import Style
 
 
-_MOST_KERNELS: Final = 5
+_MAX_KERNELS: Final = 5
 _LONGEST_SHAPE: Final = 60
 _OTHER_NAME: Final = 40
-_LEAST_NAME: Final = 16
+_MIN_NAME: Final = 16
 _SAME: Final[dict[ShapeBasis, str]] = {
     "inputs": " of the same shape",
     "launch": " of the same grid or size",
@@ -71,14 +71,14 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
         total += ": none changed that matters"
     room = width - LABEL
     lines = labelled_lines("kernels", [total])
-    for change in comparison.kernels[:_MOST_KERNELS]:
+    for change in comparison.kernels[:_MAX_KERNELS]:
         first, *rest = _kernel_texts(change, unit, room)
         style: Style = "red" if change.after_ns > change.before_ns else "green"
         lines += labelled_lines("", [first], style)
         lines += labelled_lines(
             "", [f"  {part}" for text_line in rest for part in broken(text_line, room - 2)]
         )
-    if (left_out := len(comparison.kernels) - _MOST_KERNELS) > 0:
+    if (left_out := len(comparison.kernels) - _MAX_KERNELS) > 0:
         lines += labelled_lines("", [f"… {left_out} more: --json has them"])
     return lines
 
@@ -86,7 +86,7 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
 def _kernel_texts(change: KernelChange, unit: str, room: int) -> list[str]:
     """Return lines on a kernel: name and times, reason and launching operator, input shapes."""
     times = f"{duration(change.before_ns)} → {duration(change.after_ns)} a {unit}"
-    name = short_name(change.name, max(_LEAST_NAME, room - columns(times) - 2))
+    name = short_name(change.name, max(_MIN_NAME, room - columns(times) - 2))
     of = " of ".join(filter(None, (change.operator, change.section)))
     lines = [f"{name}: {times}", f"{change.reason}: {_why(change)}" + (f", in {of}" if of else "")]
     if change.shapes is not None:
@@ -114,15 +114,15 @@ def _shape(shape: str) -> str:
 
 _NAME: Final = 13
 _LONGEST_NAME: Final = 28
-_MOST_ROWS: Final = 16
-_MOST_PARAMS: Final = 12
-_WORDS: Final[dict[Word, Style]] = {
+_MAX_ROWS: Final = 16
+_MAX_PARAMS: Final = 12
+_VERDICT_STYLES: Final[dict[Word, Style]] = {
     "slower": "red",
     "faster": "green",
     "same": "",
     "unclear": "dim",
 }
-_NOT_SAID: Final = "–"
+_UNKNOWN: Final = "–"
 
 
 def render_comparison(
@@ -153,8 +153,10 @@ def render_comparisons(
     """Render one line per run, compared with the first run, then the parameters that differ."""
     first = comparisons[0].before
     runs = [first, *(comparison.after for comparison in comparisons)]
-    what = next((one.times or one.calls for one in comparisons if one.times or one.calls), None)
-    name_of = what[0].name if what else "step"
+    measured_times = next(
+        (one.times or one.calls for one in comparisons if one.times or one.calls), None
+    )
+    name_of = measured_times[0].name if measured_times else "step"
     unit = column_unit(max(_mean_ns(run, name_of) for run in runs))
     name = min(max(4, *(columns(_named(run)) for run in runs)), _LONGEST_NAME)
     heading = short(name_of, 24) + f" {unit.name}"
@@ -174,15 +176,15 @@ def render_comparisons(
 def _run_line(
     run: RunMeasures, change: TimeChange | None, mean_ns: float, unit: Unit, widths: tuple[int, int]
 ) -> Line:
-    mean = unit.number(mean_ns) if mean_ns else _NOT_SAID
+    mean = unit.number(mean_ns) if mean_ns else _UNKNOWN
     samples = run.numbers.get("samples_per_s")
     difference = difference_text(change) if change else ""
-    word: Word | None = change.word if change else None
+    verdict: Word | None = change.word if change else None
     return [
         (left(_named(run), widths[0]), "bold"),
         (f"{mean:>{widths[1]}}{difference:>24}  ", ""),
-        (f"{word or '':<8}", _WORDS[word] if word else ""),
-        (f"{rate(samples) if samples is not None else _NOT_SAID:>11}", ""),
+        (f"{verdict or '':<8}", _VERDICT_STYLES[verdict] if verdict else ""),
+        (f"{rate(samples) if samples is not None else _UNKNOWN:>11}", ""),
     ]
 
 
@@ -192,7 +194,7 @@ def _given_lines(one: Comparison, width: int) -> list[Line]:
         return []
     room = width - LABEL
     label = short(one.after.short_id, LABEL - 1)
-    return labelled_lines(label, wrapped("", texts[:_MOST_PARAMS], room, " · "))
+    return labelled_lines(label, wrapped("", texts[:_MAX_PARAMS], room, " · "))
 
 
 def _heading(before: RunMeasures, after: RunMeasures, width: int) -> str:
@@ -237,7 +239,7 @@ def _call_lines(calls: Sequence[TimeChange], width: int) -> list[Line]:
 def _change_lines(heading: str, times: Sequence[TimeChange], width: int) -> list[Line]:
     largest = max(max(time.before_ns or 0.0, time.after_ns or 0.0) for time in times)
     unit = column_unit(largest)
-    shown = [times[0], *sorted(times[1:], key=lambda time: -abs(time.share))[:_MOST_ROWS]]
+    shown = [times[0], *sorted(times[1:], key=lambda time: -abs(time.share))[:_MAX_ROWS]]
     rows = [time for time in times if time in shown]
     room = max(_NAME, _LONGEST_NAME + (width - WIDTH) // 2)
     name = min(max(_NAME, columns(heading) + 1, *(columns(time.name) + 1 for time in rows)), room)
@@ -246,15 +248,17 @@ def _change_lines(heading: str, times: Sequence[TimeChange], width: int) -> list
     for time in rows:
         numbers = f"{_number(time.before_ns, unit):>11}{_number(time.after_ns, unit):>9}"
         line = f"  {left(time.name, name)}{numbers}{difference_text(time):>25}  "
-        word = f"{time.word}{usual_note(time)}"
-        lines.append([(line, "bold" if time is times[0] else ""), (word, _WORDS[time.word])])
+        verdict = f"{time.word}{usual_note(time)}"
+        lines.append(
+            [(line, "bold" if time is times[0] else ""), (verdict, _VERDICT_STYLES[time.word])]
+        )
     if (more := len(times) - len(rows)) > 0:
         lines.append([(f"  … {plural(more, 'more section')}: --json has them", "dim")])
     return lines
 
 
 def _number(ns: float | None, unit: Unit) -> str:
-    return _NOT_SAID if ns is None else unit.number(ns)
+    return _UNKNOWN if ns is None else unit.number(ns)
 
 
 def difference_text(time: TimeChange) -> str:
@@ -309,7 +313,7 @@ NUMBERS: Final = {
 def measured(name: str, value: float | None) -> str:
     """Format a value of the measure ``name``, a key of ``NUMBERS``; a dash if it is None."""
     if value is None:
-        return _NOT_SAID
+        return _UNKNOWN
     if name.endswith("_bytes"):
         return size(value, 1024)
     return duration(value) if name.endswith("_ns") else rate(value)
@@ -327,8 +331,8 @@ def _differing_lines(differing: Iterable[Differing], width: int) -> list[Line]:
     for one in differing:
         by_kind.setdefault(one.what, []).append(differing_text(one))
     for kind, texts in by_kind.items():
-        more = [f"… {len(texts) - _MOST_PARAMS} more"] if len(texts) > _MOST_PARAMS else []
-        lines += _labelled(_LABELS[kind], [*texts[:_MOST_PARAMS], *more], width)
+        more = [f"… {len(texts) - _MAX_PARAMS} more"] if len(texts) > _MAX_PARAMS else []
+        lines += _labelled(_LABELS[kind], [*texts[:_MAX_PARAMS], *more], width)
     return lines
 
 
@@ -342,7 +346,7 @@ def differing_text(one: Differing) -> str:
 
 def _value(value: Any) -> str:
     if value is None:
-        return _NOT_SAID
+        return _UNKNOWN
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from otel_mlperf.findings.finding import Check, Finding, FindingList, Gain, Severity
     from otel_mlperf.terminal_lines import Style
 
-_MOST: Final = 3
+_MAX_SHOWN: Final = 3
 _STYLES: Final[dict[Severity, Style]] = {"critical": "red", "warning": "yellow", "info": ""}
 _LEVELS: Final[dict[str, Style]] = {"FAIL": "red", "warn": "yellow", "ok": "green"}
-_WHAT: Final = 16
-_WIDEST_WHAT: Final = 32
+_NAME_WIDTH: Final = 16
+_MAX_NAME_WIDTH: Final = 32
 _LONGEST: Final = 400
-_LEAST: Final = 24
+_MIN_RESULT_WIDTH: Final = 24
 """Minimum columns for the result of a check, however narrow the terminal is."""
 
 
@@ -43,12 +43,12 @@ def finding_lines(
     """
     lines: list[Line] = []
     room = width - LABEL
-    for finding in findings[:_MOST]:
+    for finding in findings[:_MAX_SHOWN]:
         label = "" if lines else "findings"
         problem = broken(finding_text(finding, ranks=ranks), room)
         lines += labelled_lines(label, problem, _STYLES[finding.severity])
         lines += labelled_lines("", broken(finding.action, room))
-    if (more := len(findings) - _MOST) > 0:
+    if (more := len(findings) - _MAX_SHOWN) > 0:
         rest = f"{plural(more, 'more finding')}: otel-mlperf findings {short_id}"
         lines.append([(" " * LABEL + rest, "dim")])
     return lines
@@ -148,18 +148,21 @@ def render_checks(
 ) -> str:
     """Render one line per check; results that do not fit are continued on the next line."""
     longest = max((columns(check.what) for check in checks), default=0)
-    what = min(max(_WHAT, longest + 2), _WIDEST_WHAT)
-    lines = [line for check in checks for line in _check(check, what, width)]
+    name_width = min(max(_NAME_WIDTH, longest + 2), _MAX_NAME_WIDTH)
+    lines = [line for check in checks for line in _check(check, name_width, width)]
     return text(lines, color=color, unicode=unicode)
 
 
-def _check(check: Check, what: int, width: int) -> list[Line]:
+def _check(check: Check, name_width: int, width: int) -> list[Line]:
     line: Line = [
         (f"{check.level:<6}", _LEVELS[check.level]),
-        (left(short(check.what, what - 2), what), "bold" if check.level == "FAIL" else ""),
+        (
+            left(short(check.what, name_width - 2), name_width),
+            "bold" if check.level == "FAIL" else "",
+        ),
     ]
     taken = sum(columns(part) for part, _ in line)
-    found, *more = broken(check.found, max(_LEAST, width - taken)) or [""]
+    found, *more = broken(check.found, max(_MIN_RESULT_WIDTH, width - taken)) or [""]
     lines: list[Line] = [[*line, (found, "")]]
     lines += [[(" " * taken + part, "")] for part in more]
     if check.do:

@@ -22,7 +22,7 @@ from otel_mlperf.terminal_lines import WIDTH, Line, broken, left, short
 if TYPE_CHECKING:
     from otel_mlperf.kineto.convert import Conversion
 
-_MOST_KERNELS = 5
+_MAX_KERNELS = 5
 _NAME = 48
 
 
@@ -138,7 +138,7 @@ def _kernels(converted: Conversion, busy_ns: int | None) -> list[TopKernel]:
     for total in work:
         calls, spent = by_name.get(total.name, (0, 0))
         by_name[total.name] = calls + total.count, spent + total.total_ns
-    longest = sorted(by_name.items(), key=lambda item: (-item[1][1], item[0]))[:_MOST_KERNELS]
+    longest = sorted(by_name.items(), key=lambda item: (-item[1][1], item[0]))[:_MAX_KERNELS]
     return [
         TopKernel(
             name=name, calls=calls, total_ns=spent, share=spent / busy_ns if busy_ns else None
@@ -158,9 +158,9 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     if imported.busy_ns is not None and imported.idle_ns is not None:
         whole = max(1, imported.busy_ns + imported.idle_ns)
         busy, idle = percent(imported.busy_ns / whole), percent(imported.idle_ns / whole)
-        least = "" if imported.completeness.has_device_times else "at least "
-        line = f"  GPU busy {least}{busy} ({duration(imported.busy_ns)})"
-        lines.append([(line + f", idle {'at most ' if least else ''}{idle}", "")])
+        at_least = "" if imported.completeness.has_device_times else "at least "
+        line = f"  GPU busy {at_least}{busy} ({duration(imported.busy_ns)})"
+        lines.append([(line + f", idle {'at most ' if at_least else ''}{idle}", "")])
     lines += _kernel_lines(imported.kernels)
     for message in unknown_row_texts(imported.unknown_rows):
         lines += [[(f"  {part}", "")] for part in broken(message, width - 2)]
@@ -211,8 +211,8 @@ def _outcome(imported: Imported) -> list[str]:
     if imported.is_empty:
         notes.append("the file contains no events: nothing to store or send")
     if imported.run is not None:
-        what = "replaced in" if imported.is_replaced else "stored in"
-        notes.append(f"{what} {'the new run ' * imported.is_run_new}{PurePath(imported.run).name}")
+        verb = "replaced in" if imported.is_replaced else "stored in"
+        notes.append(f"{verb} {'the new run ' * imported.is_run_new}{PurePath(imported.run).name}")
     if imported.note:
         notes.append(imported.note)
     if imported.sent is not None:

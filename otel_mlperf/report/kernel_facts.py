@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from otel_mlperf.tables.window_tables import GapRow
     from otel_mlperf.terminal_lines import Line, Style
 
-_MOST_WINDOWS: Final = 3
-_MOST_LOSSES: Final = 4
+_MAX_WINDOWS: Final = 3
+_MAX_LOSSES: Final = 4
 _LONGEST: Final = 4_096
 """Maximum characters per line: names of steps come from the file and may be of any length."""
 
@@ -37,12 +37,12 @@ def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
         (window, losses_line) for window in windows if (losses_line := losses_text(window))
     ]
     lines: list[Line] = []
-    for window, losses_line in incomplete[:_MOST_WINDOWS]:
+    for window, losses_line in incomplete[:_MAX_WINDOWS]:
         of = f"{window.trace}, rank {window.rank}: " if len(windows) > 1 else ""
         line = short(f"incomplete: {of}{losses_line}", _LONGEST)
         lines += [[(part, "red")] for part in textwrap.wrap(line, width, subsequent_indent="  ")]
-    if len(incomplete) > _MOST_WINDOWS:
-        more = plural(len(incomplete) - _MOST_WINDOWS, "more window")
+    if len(incomplete) > _MAX_WINDOWS:
+        more = plural(len(incomplete) - _MAX_WINDOWS, "more window")
         lines.append([(f"  and {more} incomplete", "red")])
     return lines
 
@@ -50,9 +50,9 @@ def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
 def losses_text(window: WindowFacts) -> str:
     """Return the losses of a window in one sentence; empty without losses."""
     losses = window.completeness.losses if window.completeness else []
-    texts = [loss.words for loss in losses[:_MOST_LOSSES]]
-    if len(losses) > _MOST_LOSSES:
-        texts.append(f"{len(losses) - _MOST_LOSSES} more in --json")
+    texts = [loss.words for loss in losses[:_MAX_LOSSES]]
+    if len(losses) > _MAX_LOSSES:
+        texts.append(f"{len(losses) - _MAX_LOSSES} more in --json")
     return "; ".join([*texts, *_whole(window)])
 
 
@@ -77,7 +77,7 @@ def answered_text(windows: Iterable[WindowFacts]) -> str:
 
 _GAPS: Final = 3
 _LABEL: Final = 9
-_LEAST_OVERLAP: Final = 0.001
+_MIN_OVERLAP: Final = 0.001
 """Minimum overlap to report, as a share of busy time: some traces round times to microseconds."""
 _ROUNDING_NS: Final = 1_000
 """Rounding error per record in these traces."""
@@ -135,14 +135,14 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
         (total.communication_ns, "communication", ""),
         (total.copy_ns, "copies", exposed),
     ]
-    texts = [f"{word} {duration(ns)}{more}" for ns, word, more in kinds if ns]
+    texts = [f"{kind} {duration(ns)}{more}" for ns, kind, more in kinds if ns]
     if len(texts) > 1:
         yield "work", ", ".join(texts)
 
 
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     # The lower limit applies: one far too long duration would raise the share of busy time.
-    if total.overlap_ns > min(_LEAST_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
+    if total.overlap_ns > min(_MIN_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
         line = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
         line += "dependent launches and loops of XLA run so, otherwise durations are too long"
         yield "overlap", line

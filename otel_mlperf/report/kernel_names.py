@@ -27,8 +27,8 @@ _GENERIC = frozenset({"kernel", "Kernel", "Kernel2", "run", "apply"})
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _PATH = re.compile(r"^\S*/(?=[^/]+\.py\()")
 _WORD = re.compile(r"[A-Za-z0-9]+")
-_MOST_WORDS = 3
-_LEAST_BASE = 10
+_MAX_WORDS = 3
+_MIN_BASE = 10
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
@@ -38,9 +38,9 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
     for at, label in enumerate(shortened):
         alike[label].append(at)
     for places in alike.values():
-        for at, word in zip(places, _differences([names[at] for at in places]), strict=True):
-            if word:
-                shortened[at] = short_name(names[at], width, word)
+        for at, difference in zip(places, _differences([names[at] for at in places]), strict=True):
+            if difference:
+                shortened[at] = short_name(names[at], width, difference)
     return shortened
 
 
@@ -60,7 +60,7 @@ def short_name(name: str, width: int, more: str = "") -> str:
     if columns(base) + columns(arguments) + 2 > width:
         # The text in brackets distinguishes kernels: the function's name is cut first.
         room = width - 2
-        base = short(base, max(_LEAST_BASE, room - columns(arguments)))
+        base = short(base, max(_MIN_BASE, room - columns(arguments)))
         arguments = short(arguments, room - columns(base))
     return f"{base}<{arguments}>"
 
@@ -69,9 +69,7 @@ def _differences(names: Sequence[str]) -> list[str]:
     """Return for each name its first words that differ between the names; empty if none do."""
     tokens = [_WORD.findall(name) for name in names]
     differing = [column for column in zip(*tokens, strict=False) if len(set(column)) > 1]
-    return [" ".join(row) for row in zip(*differing[:_MOST_WORDS], strict=True)] or [""] * len(
-        names
-    )
+    return [" ".join(row) for row in zip(*differing[:_MAX_WORDS], strict=True)] or [""] * len(names)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -84,7 +82,7 @@ def split_name(name: str) -> tuple[str, str]:
     head = plain[: _end_of_head(plain)]
     if head == plain and "<" not in plain:
         return name, ""
-    function = _last_word(head)
+    function = _without_return_type(head)
     at = function.find("<")
     template = function[at + 1 : function.rfind(">")] if 0 <= at < function.rfind(">") else ""
     parts = (function if at < 0 else function[:at]).split("::")
@@ -100,7 +98,7 @@ def _end_of_head(name: str) -> int:
     return next((at for at, char, depth in _walk(name) if char == "(" and depth == 0), len(name))
 
 
-def _last_word(head: str) -> str:
+def _without_return_type(head: str) -> str:
     """Return the function's qualified name without its return type."""
     ends = [at for at, char, depth in _walk(head) if char == " " and depth == 0]
     return head[ends[-1] + 1 :] if ends else head

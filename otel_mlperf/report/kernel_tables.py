@@ -47,8 +47,8 @@ def table_lines(kernels: Kernels, width: int) -> list[Line]:
     numbers = _aligned([*_figures(kernels, is_wide=width >= _WIDE), *sums.values()])
     longest = max(columns(row.section) for row in shown)
     room = width - columns(numbers[0]) - _NARROWEST - 4
-    most = min(_SECTION + max(0, width - WIDTH) // 4, max(room, len("section")))
-    section = min(max(longest, len("section")), most) if longest else 0
+    max_section = min(_SECTION + max(0, width - WIDTH) // 4, max(room, len("section")))
+    section = min(max(longest, len("section")), max_section) if longest else 0
     name = max(_NARROWEST, width - 2 - columns(numbers[0]) - (section + 2 if section else 0))
     # Shorten all names in one call: names that would become equal get distinguishing words.
     names = short_names([row.name for row in shown], name)
@@ -108,9 +108,11 @@ def _nothing(kernels: Kernels) -> Iterable[str]:
     else:
         worker = "a device" if kernels.is_device else "an operator"
         yield f"no {kernels.by} in which {worker} was at work"
-    there = [f"--by {by} ({plural(rows, 'row')})" for by, rows in kernels.groups.items() if rows]
-    if there:
-        yield f"there is: {', '.join(there)}"
+    groupings = [
+        f"--by {by} ({plural(rows, 'row')})" for by, rows in kernels.groups.items() if rows
+    ]
+    if groupings:
+        yield f"there is: {', '.join(groupings)}"
 
 
 def _heads(kernels: Kernels) -> tuple[str, str, str]:
@@ -189,16 +191,16 @@ def _first(kernels: Kernels) -> Line:
     if total is None:
         return _without_device(kernels)
     # With missing records, the actual busy time can only be higher.
-    least, most = ("", "") if kernels.has_device_times else ("at least ", "at most ")
-    talk = f", communication {least}{_part(total.communication_ns, total)}"
+    at_least, at_most = ("", "") if kernels.has_device_times else ("at least ", "at most ")
+    talk = f", communication {at_least}{_part(total.communication_ns, total)}"
     if total.communication_ns:
         talk += f" ({_part(total.exposed_communication_ns, total)} exposed)"
-    elif least:
+    elif at_least:
         talk = ""  # "at least 0 %" would be meaningless
     windows = "window" if len(kernels.windows) == 1 else "windows"
     return [
-        (f"GPU busy {least}{_part(total.busy_ns, total)}", "bold"),
-        (f", idle {most}{_part(total.idle_ns, total)}", ""),
+        (f"GPU busy {at_least}{_part(total.busy_ns, total)}", "bold"),
+        (f", idle {at_most}{_part(total.idle_ns, total)}", ""),
         (f"{talk} of the {windows}", ""),
     ]
 
@@ -214,8 +216,8 @@ def _of_step(step: ProfiledStepFacts, kernels: Kernels) -> Line:
     line: Line = [(step.name, "bold"), (took, "")]
     if step.busy_ns is None:
         return [*line, (", ", ""), *_without_device(kernels)]
-    least = "" if kernels.has_device_times else "at least "
-    line.append((f", GPU busy with it for {least}{duration(step.busy_ns)}", ""))
+    at_least = "" if kernels.has_device_times else "at least "
+    line.append((f", GPU busy with it for {at_least}{duration(step.busy_ns)}", ""))
     if step.communication_ns:
         exposed = duration(step.exposed_communication_ns or 0)
         talk = f", communication {duration(step.communication_ns)} ({exposed} exposed)"

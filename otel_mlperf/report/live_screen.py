@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_mlperf.quantities import Unit
     from otel_mlperf.terminal_lines import Style
 
-_MOST: Final = 4
+_MAX_REQUEST_NAMES: Final = 4
 _NAME: Final = 12
 _REQUEST_COLUMNS: Final = 67
 
@@ -34,13 +34,13 @@ def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
     """Return a line per request name: open requests, and requests ended within the last minute."""
     if not requests:
         return []
-    shown = requests[:_MOST]
+    shown = requests[:_MAX_REQUEST_NAMES]
     name = max(_NAME, min(width - _REQUEST_COLUMNS, max(columns(one.name) for one in shown)))
     title = f"{left('requests', name)}{'open':>6}{'oldest':>9}{'a second':>10}{'failed':>8}"
     title += "".join(f"{column:>8}" for column in ("p50", "p95", "p99", "max"))
     lines: list[Line] = [[(title, "dim")]]
     lines += [[(_row(one, name), "")] for one in shown]
-    if rest := requests[_MOST:]:
+    if rest := requests[_MAX_REQUEST_NAMES:]:
         lines.append([(f"and {plural(len(rest), 'more name')}: top --json has all", "dim")])
     return lines
 
@@ -60,10 +60,10 @@ _WAIT_YELLOW, _WAIT_RED = 0.1, 0.3
 _NEARLY: Final = 0.95
 _OUTCOMES: Final[dict[str, Style]] = {"finished": "green", RUNNING: "cyan"}
 _FEW_LINES: Final = 10
-_MOST_LOGGED: Final = 6
-_MOST_WARNINGS: Final = 4
-_MOST_FINDINGS: Final = 3
-_MOST_RANKS: Final = 32
+_MAX_LOGGED: Final = 6
+_MAX_WARNINGS: Final = 4
+_MAX_FINDINGS: Final = 3
+_MAX_RANKS: Final = 32
 """Maximum number of ranks if the terminal's height is unknown."""
 _FIXED: Final = 42
 """Columns of a rank's line without its section and its sparkline."""
@@ -93,10 +93,10 @@ def top_lines(
     warnings: list[Line] = [
         [(f"! {short(warning, width - 2)}", "yellow")] for warning in live.warnings
     ]
-    if (more := len(warnings) - _MOST_WARNINGS) > 0:
-        warnings[_MOST_WARNINGS:] = [[(f"! {more} more: top --json has all of them", "yellow")]]
+    if (more := len(warnings) - _MAX_WARNINGS) > 0:
+        warnings[_MAX_WARNINGS:] = [[(f"! {more} more: top --json has all of them", "yellow")]]
     foot = [*warnings, *_findings(live, width), _foot(live, width)]
-    room = _MOST_RANKS + 1
+    room = _MAX_RANKS + 1
     if height is not None:
         room = max(1, height - len(heading) - len(devices) - len(foot) - 2)
         # A frame never scrolls: in a low terminal ranks take precedence over devices.
@@ -111,7 +111,7 @@ def _findings(live: Live, width: int) -> list[Line]:
     unwarned = [one for one in live.findings if not _is_warned(one, live.warnings)]
     return [
         [(short(f"→ {finding_text(one, ranks=len(live.ranks))}", width), "yellow")]
-        for one in unwarned[:_MOST_FINDINGS]
+        for one in unwarned[:_MAX_FINDINGS]
     ]
 
 
@@ -141,10 +141,10 @@ def _heading(live: Live, width: int) -> list[Line]:
 
 def _figures(live: Live, width: int) -> list[Line]:
     if live.step is None:
-        what = "no step yet" if live.outcome == RUNNING else "no step was made"
-        return [[(what, "dim")], *_logged(live, width)]
+        status = "no step yet" if live.outcome == RUNNING else "no step was made"
+        return [[(status, "dim")], *_logged(live, width)]
     of = f" of {live.steps_expected:,}" if live.steps_expected else ""
-    line: Line = [(f"{_word(live.phase)} {live.step:,}{of}", "bold")]
+    line: Line = [(f"{_step_label(live.phase)} {live.step:,}{of}", "bold")]
     more = [
         (live.mean_ns, duration, ""),
         (live.steps_per_s, rate, " steps/s"),
@@ -166,7 +166,7 @@ def _figures(live: Live, width: int) -> list[Line]:
     return [*lines, *_logged(live, width)]
 
 
-def _word(phase: str) -> str:
+def _step_label(phase: str) -> str:
     return "step" if phase in (names.TRAIN, "") else f"{phase} step"
 
 
@@ -175,8 +175,8 @@ def _wait_style(share: float) -> Style:
 
 
 def _logged(live: Live, width: int) -> list[Line]:
-    texts = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MOST_LOGGED]]
-    texts += [f"… {more} more"] if (more := len(live.last) - _MOST_LOGGED) > 0 else []
+    texts = [f"{name} {value:.4g}" for name, value in list(live.last.items())[:_MAX_LOGGED]]
+    texts += [f"… {more} more"] if (more := len(live.last) - _MAX_LOGGED) > 0 else []
     bad = any(not math.isfinite(value) for value in live.last.values())
     return [[(short(" · ".join(texts), width), "red" if bad else "")]] if texts else []
 
@@ -237,8 +237,8 @@ def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
     if not values:
         return ""
     top = 2 * sorted(values)[len(values) // 2] or 1
-    most = len(ticks) - 1
-    return "".join(ticks[min(most, round(value / top * most))] for value in values)
+    max_tick = len(ticks) - 1
+    return "".join(ticks[min(max_tick, round(value / top * max_tick))] for value in values)
 
 
 def _device(device: DeviceNow, width: int) -> list[Line]:

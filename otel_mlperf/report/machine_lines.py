@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.work_figures import WorkFigures
 
 _GIB: Final = 2**30
-_MOST_LOSSES: Final = 3
+_MAX_LOSSES: Final = 3
 
 
 def machine_lines(summary: Summary, width: int) -> list[Line]:
@@ -40,7 +40,7 @@ def _process(use: ProcessUse) -> list[str]:
 def _losses(summary: Summary, width: int) -> list[Line]:
     """Return a line per device that stopped responding."""
     lines = []
-    for loss in summary.losses[:_MOST_LOSSES]:
+    for loss in summary.losses[:_MAX_LOSSES]:
         rank = f" of rank {loss.rank}" if summary.ranks > 1 else ""
         often = f", {loss.count} times, first" if loss.count > 1 else ""
         back = "still gone"
@@ -48,8 +48,8 @@ def _losses(summary: Summary, width: int) -> list[Line]:
             back = f"back after {duration(loss.absent_ns)}"
         line = f"{loss.name}{rank}{often} after {duration(loss.after_ns)}, {back}: {loss.text}"
         lines.append(short(line, width - LABEL))
-    if (others := len(summary.losses) - _MOST_LOSSES) > 0:
-        lines.append(f"{plural(others, 'more device')}: summary --json has all of them")
+    if (omitted := len(summary.losses) - _MAX_LOSSES) > 0:
+        lines.append(f"{plural(omitted, 'more device')}: summary --json has all of them")
     return labelled_lines("lost", lines, "red")
 
 
@@ -77,13 +77,13 @@ def _gpus(gpus: list[GpuUse]) -> str:
     shares = _known(gpus, lambda gpu: gpu.busy_share)
     memory = _known(gpus, lambda gpu: gpu.memory_bytes)
     heat = _known(gpus, lambda gpu: gpu.temperature_c)
-    most = "≤ " if len(gpus) > 1 else ""
+    at_most = "≤ " if len(gpus) > 1 else ""
     readings = []
     if shares:
-        least = f"{shares[0] * 100:.0f}–" if round(100 * (shares[-1] - shares[0])) else ""
-        readings.append(f"{least}{percent(shares[-1])}")
-    readings += [f"{most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
-    readings += [f"{most}{heat[-1]:.0f} °C"] if heat else []
+        lowest = f"{shares[0] * 100:.0f}–" if round(100 * (shares[-1] - shares[0])) else ""
+        readings.append(f"{lowest}{percent(shares[-1])}")
+    readings += [f"{at_most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
+    readings += [f"{at_most}{heat[-1]:.0f} °C"] if heat else []
     which = f"{len(gpus)} gpus" if len(gpus) > 1 else "".join(f"gpu {gpu.name[3:]}" for gpu in gpus)
     return f"{which}: {', '.join(readings)}" if readings else ""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PROCESS_UUID: Final = 1 << 48
 """First track uuid of processes; the uuids of all other lines start at 1."""
-_MOST_NAMES: Final = 100_000
+_MAX_NAMES: Final = 100_000
 """Maximum number of interned names, since readers keep all of them in memory."""
 _EXPLICIT: Final = 3
 _BYTES: Final = 3
@@ -117,11 +117,11 @@ class PerfettoFormat:
         return _packet(wire.number(8, time_ns) + interned + wire.block(11, event), _NEEDED)
 
     def _named(self, kind: int, number_field: int, text_field: int, name: str) -> bytes:
-        """Return a field with a name's interned number, or with the name beyond ``_MOST_NAMES``."""
+        """Return a field with a name's interned number, or with the name beyond ``_MAX_NAMES``."""
         number = self._names.get((kind, name))
         if number is None:
             # Limited: unique names (file paths, shapes) would fill the reader's memory otherwise.
-            if len(self._names) >= _MOST_NAMES:
+            if len(self._names) >= _MAX_NAMES:
                 return wire.text(text_field, uncontrolled(name))
             number = self._names[kind, name] = len(self._names) + 1
             self._new.append(

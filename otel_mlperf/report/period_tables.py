@@ -54,8 +54,8 @@ def _head(answer: Periods) -> list[Line]:
 def _length(answer: Periods) -> str:
     minutes = answer.every_ns // 60_000_000_000
     sizes = (("day", 1440), ("hour", 60), ("minute", 1))
-    word, size_min = next((word, size) for word, size in sizes if minutes % size == 0)
-    return word if minutes == size_min else plural(minutes // size_min, word)
+    unit, size_min = next((unit, size) for unit, size in sizes if minutes % size == 0)
+    return unit if minutes == size_min else plural(minutes // size_min, unit)
 
 
 def _table(answer: Periods, title: str, cells_of: Callable[[Period], Cells]) -> list[Line]:

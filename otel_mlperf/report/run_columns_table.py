@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME: Final = 20
 _LONGEST_CELL: Final = 18
-_NOT_SAID: Final = "–"
+_UNKNOWN: Final = "–"
 _STYLES: Final[dict[Word, Style]] = {
     "slower": "red",
     "faster": "green",
@@ -93,16 +93,16 @@ def _changed(change: TimeChange | None) -> Line:
     if change is None:
         return []
     interval = change.usual if change.by == "usual" else change.mean
-    told = f"{signed(interval.ratio)} % " if interval else ""
+    change_text = f"{signed(interval.ratio)} % " if interval else ""
     if change.name != STEP:
-        told = f"{change.name} {told}"
-    return [(f"  {told}", ""), (f"{change.word}{usual_note(change)}", _STYLES[change.word])]
+        change_text = f"{change.name} {change_text}"
+    return [(f"  {change_text}", ""), (f"{change.word}{usual_note(change)}", _STYLES[change.word])]
 
 
 def _shown(cell: Cell) -> str:
     value: Any = cell.value
     if value is None:
-        return _NOT_SAID
+        return _UNKNOWN
     if cell.unit == "ns":
         return duration(value)
     if cell.unit == "bytes":

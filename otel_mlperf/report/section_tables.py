@@ -47,7 +47,7 @@ def _label(one: Placed, phases: set[str]) -> str:
     return one.path or in_phase
 
 
-_MOST_REQUESTS: Final = 8
+_MAX_REQUESTS: Final = 8
 _CALLS: Final = 8
 _CALLS_NAME: Final = 12
 _CALLS_COLUMN: Final = 8
@@ -60,7 +60,7 @@ _FIELDS: Final = {"sd": "deviation_ns"}
 def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
     """Return a line per kind of request, with the share of requests within the time bound."""
     requests = [one for one in calls if one.category == names.REQUEST]
-    return _lines("a request", requests, _OF_REQUESTS, width, _MOST_REQUESTS)
+    return _lines("a request", requests, _OF_REQUESTS, width, _MAX_REQUESTS)
 
 
 def call_lines(calls: list[CallFigures], width: int) -> list[Line]:
@@ -69,11 +69,11 @@ def call_lines(calls: list[CallFigures], width: int) -> list[Line]:
 
 
 def _lines(
-    title: str, calls: list[CallFigures], shown: tuple[str, ...], width: int, most: int
+    title: str, calls: list[CallFigures], shown: tuple[str, ...], width: int, max_rows: int
 ) -> list[Line]:
     if not calls:
         return []
-    listed, labels = calls[:most], _labels(calls[:most])
+    listed, labels = calls[:max_rows], _labels(calls[:max_rows])
     has_bound = any(one.bound_s is not None for one in listed)
     taken = 2 + _CALLS + _CALLS_COLUMN * len(shown) + _WITHIN * has_bound
     name = max(_CALLS_NAME, min(width - taken, max(map(columns, [title, *labels]))))
@@ -118,7 +118,7 @@ def _notes(calls: list[CallFigures], listed: list[CallFigures]) -> list[Line]:
     return [[("  " + " · ".join(texts), "dim")]]
 
 
-_MOST: Final = 10
+_MAX_USES: Final = 10
 _USE_NAME: Final = 16
 _LONGEST: Final = 34
 _USE_COLUMN: Final = 9
@@ -165,7 +165,7 @@ def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
     shown = [
         column for column in _COLUMNS if any(column.measure.key in use.figures for use in uses)
     ]
-    labels = place_labels(uses[:_MOST])
+    labels = place_labels(uses[:_MAX_USES])
     longest = max(_USE_NAME, *map(columns, labels))
     shown = shown[: (width - 2 - _USE_NAME - _CALLS) // _USE_COLUMN]
     room = width - 2 - _CALLS - _USE_COLUMN * len(shown)
@@ -175,7 +175,7 @@ def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
     for label, use in zip(labels, uses, strict=False):
         cells = "".join(f"{_cell(use, column):>{_USE_COLUMN}}" for column in shown)
         lines.append([(f"  {left(label, name)}{use.calls:>{_CALLS},}{cells}", "")])
-    if rest := len(uses) - _MOST:
+    if rest := len(uses) - _MAX_USES:
         more = f"  {plural(rest, 'other')}: summary --json has all of them"
         lines += [[(more, "dim")]] if rest > 0 else []
     return lines
@@ -201,7 +201,7 @@ def used_words(attributes: Mapping[str, Any]) -> list[str]:
         ("lost cpu", names.INVOLUNTARY_SWITCHES, str),
     )
     return [
-        f"{word} {written(value)}"
-        for word, measure, written in measures
+        f"{label} {written(value)}"
+        for label, measure, written in measures
         if (value := attributes.get(measure.attribute)) is not None
     ]

@@ -34,13 +34,13 @@ _NAME: Final = 34
 _CHART: Final = (8, 60)
 _SAME: Final = 5
 """Maximum number of consecutive sections of the same name that are shown singly."""
-_MOST_NAMES: Final[dict[Place, int]] = {"here": 4, "beside": 2, "device": 2}
+_MAX_OPERATORS: Final[dict[Place, int]] = {"here": 4, "beside": 2, "device": 2}
 """Maximum number of operators shown per place where they ran."""
 _ALONE: Final = 8
 """Maximum number of operators shown if all of them ran at the same place."""
-_LEAST_OWN: Final = 0.01
+_MIN_OWN_SHARE: Final = 0.01
 """Minimum share of a section's self time outside operators for this time to be shown."""
-_WORDS: Final[dict[Place, str]] = {
+_PLACE_LABELS: Final[dict[Place, str]] = {
     "here": "",
     "beside": "  on other threads",
     "device": "  on the device",
@@ -64,7 +64,7 @@ def span_lines(spans: list[Span], width: int) -> list[Line]:
         # Merge repeated sections: hundreds of lines from a loop would hide the rest of the step.
         if (row := _place_in_row(spans, at)) > _SAME:
             continue
-        more = _others(spans, at) if row == _SAME else []
+        more = _equal_leaves(spans, at) if row == _SAME else []
         if more:
             lines += [_summed(more, name), *_operators(spans, at, name)]
             continue
@@ -82,15 +82,15 @@ def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
     more = width - WIDTH
     longest = max(len(_indent(span)) + columns(_label(span, spans[0].thread)) for span in spans)
     name = _NAME + (more // 2 if more < 0 else min(more // 2, max(0, longest - _NAME)))
-    least, most = _CHART
-    return name, max(least, min(most, width - name - 2 * _TIME - 4))
+    min_chart, max_chart = _CHART
+    return name, max(min_chart, min(max_chart, width - name - 2 * _TIME - 4))
 
 
 def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
     """Return lines on the operators of a span; those of merged leaves follow the last leaf."""
     span, alike = spans[at], [spans[at]]
     if _is_leaf(spans, at):
-        place, after = _place_in_row(spans, at), _others(spans, at)[1:]
+        place, after = _place_in_row(spans, at), _equal_leaves(spans, at)[1:]
         if after and place < _SAME:
             return []
         alike = [*spans[at - place : at + 1], *after]
@@ -140,7 +140,7 @@ def _place_in_row(spans: list[Span], at: int) -> int:
     return before
 
 
-def _others(spans: list[Span], at: int) -> list[Span]:
+def _equal_leaves(spans: list[Span], at: int) -> list[Span]:
     """Return the leaves of the same name and depth from ``at`` onward; empty if only one."""
     end = at
     while end < len(spans) and _same(spans, end, spans[at]):
@@ -195,18 +195,18 @@ def _checkpoint(span: Span) -> list[str]:
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
     """Return a line with the exception that ended a span; empty if a nested span reports it."""
-    message = _words(spans[at])
+    message = _error_text(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
         # An exception propagates through all enclosing sections: print it once, at the innermost.
-        if _words(spans[below]) == message:
+        if _error_text(spans[below]) == message:
             return []
         below += 1
     indent = "    " + _indent(spans[at])
     return [[(indent + short(message, width - len(indent)), "red")]] if message else []
 
 
-def _words(span: Span) -> str:
+def _error_text(span: Span) -> str:
     if span.attributes.get(names.INTERRUPTED):
         return "open when its process ended"
     keys = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
@@ -222,27 +222,29 @@ def _operator_lines(
     time. The remainder of ``self_ns`` is shown as ``not in an operator``.
     """
     lines: list[Line] = []
-    for place, few in _MOST_NAMES.items():
+    for place, few in _MAX_OPERATORS.items():
         mine = [operator for operator in operators if operator.place == place]
-        most = _ALONE if len(mine) == len(operators) else few
-        rows = _rows(mine, most if len(mine) > most + 1 else len(mine), width - indent)
+        max_shown = _ALONE if len(mine) == len(operators) else few
+        rows = _rows(mine, max_shown if len(mine) > max_shown + 1 else len(mine), width - indent)
         own = self_ns - sum(operator.self_ns for operator in mine)
-        if mine and place == "here" and own >= _LEAST_OWN * self_ns > 0:
+        if mine and place == "here" and own >= _MIN_OWN_SHARE * self_ns > 0:
             rows.append(("not in an operator", own))
         lines += [_operator_line(name, ns, place, indent, width) for name, ns in rows]
     return lines
 
 
-def _rows(mine: Sequence[Operator], most: int, room: int) -> list[tuple[str, int]]:
-    counts = [f" ×{operator.count:,}" if operator.count > 1 else "" for operator in mine[:most]]
+def _rows(mine: Sequence[Operator], max_shown: int, room: int) -> list[tuple[str, int]]:
+    counts = [
+        f" ×{operator.count:,}" if operator.count > 1 else "" for operator in mine[:max_shown]
+    ]
     names = short_names(
-        [operator.name for operator in mine[:most]], room - max(map(len, counts), default=0)
+        [operator.name for operator in mine[:max_shown]], room - max(map(len, counts), default=0)
     )
     rows = [
         (name + count, operator.self_ns)
         for operator, name, count in zip(mine, names, counts, strict=False)
     ]
-    if rest := mine[most:]:
+    if rest := mine[max_shown:]:
         rows.append((f"{len(rest):,} more", sum(operator.self_ns for operator in rest)))
     return rows
 
@@ -251,15 +253,15 @@ def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) ->
     time = f"{duration(ns):>{_TIME}}"
     columns = f"{'':{_TIME}}{time}" if place == "here" else f"{time}{'':{_TIME}}"
     text = f"  {' ' * indent}{left(name, width - indent)}{columns}"
-    return [(f"{text}{_WORDS[place]}", "dim")]
+    return [(f"{text}{_PLACE_LABELS[place]}", "dim")]
 
 
 _SECTION: Final = 34
 _NOT_KEPT: Final = "measured, not sampled (the first, every Nth and slow steps are)"
-_UNSAID: Final = "as profiled"
+_UNKNOWN_PHASE: Final = "as profiled"
 """Text in place of the phase if only the profiler recorded the step."""
 _RANKS: Final = 16
-_LEAST_OUTSIDE: Final = 0.001
+_MIN_OUTSIDE_SHARE: Final = 0.001
 """Minimum share of a step's time for time outside the step to be shown."""
 _ADDED_UP: Final = "added up, without spans: their own time is a part of the self times above"
 
@@ -271,12 +273,12 @@ def render_step(
     epoch = f" · epoch {step.epoch}" if step.epoch is not None else ""
     title = f"step {step.number}"
     lines: list[Line] = [
-        [(title, "bold"), (f" · {step.phase or _UNSAID}{epoch} · run {step.short_id}", "")],
+        [(title, "bold"), (f" · {step.phase or _UNKNOWN_PHASE}{epoch} · run {step.short_id}", "")],
         [(f"trace {step.trace_id}", "dim")],
     ]
     if step.chosen:
-        others = ", ".join(map(str, step.kept))
-        line = f"the slowest sampled step; --step N shows another: {others}"
+        other_steps = ", ".join(map(str, step.kept))
+        line = f"the slowest sampled step; --step N shows another: {other_steps}"
         lines.append([(short(line, width), "dim")])
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
@@ -349,12 +351,12 @@ def _foot(shown: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[L
     return lines
 
 
-def _heading(rank: RankStep, others_kept: bool) -> Line:
+def _heading(rank: RankStep, is_step_kept: bool) -> Line:
     facts = [duration(rank.duration_ns) + _outside(rank)]
     facts += [f"{rank.samples:,} samples"] if rank.samples is not None else []
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
     facts += step_gpu_words(rank.gpu)
-    if rank.kept or others_kept:
+    if rank.kept or is_step_kept:
         facts.append(f"sampled: {rank.kept}" if rank.kept else "measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
@@ -370,10 +372,10 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
 
 def _outside(rank: RankStep) -> str:
     """Return a text on the time within the step's span that does not count as step time."""
-    if rank.outside_ns < _LEAST_OUTSIDE * rank.duration_ns:
+    if rank.outside_ns < _MIN_OUTSIDE_SHARE * rank.duration_ns:
         return ""
-    what = f": {', '.join(rank.outside)}" if rank.outside else ""
-    return f" ({duration(rank.outside_ns)} of its span outside it{what})"
+    reasons = f": {', '.join(rank.outside)}" if rank.outside else ""
+    return f" ({duration(rank.outside_ns)} of its span outside it{reasons})"
 
 
 def _added_up(sections: Sequence[StepSection]) -> list[Line]:

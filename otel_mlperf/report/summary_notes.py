@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         Telemetry,
     )
 
-_LEAST: Final = 0.005
+_MIN_SHARE: Final = 0.005
 """Minimum share of the run's time for a kind of time to be shown."""
 
 
@@ -54,25 +54,25 @@ def goodput_lines(ledger: Ledger | None, width: int) -> list[Line]:
     if ledger is None or not total or not any(ledger.spent_ns[kind] for kind in PRODUCTIVE):
         return []
     by_size = sorted(ledger.spent_ns.items(), key=lambda item: -item[1])
-    kinds = [f"{kind} {percent(ns / total)}" for kind, ns in by_size if ns >= _LEAST * total]
+    kinds = [f"{kind} {percent(ns / total)}" for kind, ns in by_size if ns >= _MIN_SHARE * total]
     if ledger.lost_steps:
         kinds.append(plural(ledger.lost_steps, "step") + " lost")
     head = f"{percent(ledger.goodput)} of {duration(ledger.wall_ns)}: "
     return labelled_lines("goodput", wrapped(head, kinds, width - LABEL))
 
 
-_MOST: Final = 3
-_MOST_SLOW: Final = 3
+_MAX_LOADERS: Final = 3
+_MAX_SLOW_WORKERS: Final = 3
 _STARTED: Final = "started"
 
 
 def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
     """Return lines on waits, queued batches, fetch times, slow workers and worker starts."""
     room, lines = width - LABEL, []
-    for loader in loaders[:_MOST]:
+    for loader in loaders[:_MAX_LOADERS]:
         lines += wrapped(f"{loader.dataset}: ", list(_waits(loader)), room)
         lines += [short(line, room) for line in _inside(loader)]
-    if rest := loaders[_MOST:]:
+    if rest := loaders[_MAX_LOADERS:]:
         lines.append(f"{plural(len(rest), 'other')}: summary --json has all of them")
     return labelled_lines("loader", lines)
 
@@ -93,7 +93,7 @@ def _inside(loader: LoaderUse) -> Iterator[str]:
         yield f"a batch takes {who} {duration(loader.fetch_ns)}: {parts}"
     slow = [worker for worker in loader.workers if worker.is_slow]
     ranks = len({worker.rank for worker in loader.workers})
-    for worker in slow[:_MOST_SLOW]:
+    for worker in slow[:_MAX_SLOW_WORKERS]:
         yield _slow(worker, loader.workers, ranks)
     yield from (_started(first) for first in loader.first_batches if first.workers == _STARTED)
 
@@ -113,12 +113,12 @@ def _started(first: FirstBatches) -> str:
 
 
 _BETWEEN = " · "
-_LEAST_OUTSIDE = 0.01
+_MIN_OUTSIDE_SHARE = 0.01
 _LONGEST_NAME = 28
-_MOST_ADDED_UP = 5
-_MOST_RANKS = 3
+_MAX_ADDED_UP = 5
+_MAX_RANKS = 3
 _CHECKPOINTS = {names.CHECKPOINT_WRITE: "saved", names.CHECKPOINT_READ: "loaded"}
-_MOST_SAID = 8
+_MAX_LINES = 8
 """Maximum number of lines under one label."""
 _WHOLE = 1e12
 """Whole numbers below this limit are printed with all digits."""
@@ -151,7 +151,11 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     for files in summary.files:
         line = f"{files.direction} {size_and_rate(files.bytes, files.bytes_per_s)}"
         lines.append(labelled("files", line))
-    lines += [*_beside(summary, width), *_slowest(summary, width), *machine_lines(summary, width)]
+    lines += [
+        *_concurrent(summary, width),
+        *_slowest(summary, width),
+        *machine_lines(summary, width),
+    ]
     lines += work_lines(summary.work, width)
     lines += labelled_lines("marks", _marks(summary, width - LABEL))
     return [*lines, *_profiled(summary, width), *_reported_values(summary, width)]
@@ -160,7 +164,7 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
 def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
     """Return texts on the largest aggregated sections, each with its calls and durations."""
     lines = []
-    for one in aggregates[:_MOST_ADDED_UP]:
+    for one in aggregates[:_MAX_ADDED_UP]:
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
         where = f" concurrent with {shown(one.enclosing)}".rstrip() if one.beside else where
         line = f"{one.name} ×{one.count:,}: {duration(one.sum_ns)}{where}"
@@ -168,7 +172,7 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
             mean = duration(one.sum_ns / one.count)
             line += f", mean {mean}, {duration(one.min_ns)}–{duration(one.max_ns)}"
         lines.append(short(line, room))
-    if rest := aggregates[_MOST_ADDED_UP:]:
+    if rest := aggregates[_MAX_ADDED_UP:]:
         lines += [f"{plural(len(rest), 'other')}: summary --json has all of them"]
     return lines
 
@@ -176,11 +180,11 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
 def _ranks(steps: StepFigures, width: int) -> list[Line]:
     """Return a line per slow rank, with the excess time of its slow sections."""
     lines = []
-    for stand_out in steps.stand_outs[:_MOST_RANKS]:
+    for stand_out in steps.stand_outs[:_MAX_RANKS]:
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in stand_out.more_ns.items())
         lines.append(short(f"rank {stand_out.rank}: {more}", width - LABEL))
-    if (others := len(steps.stand_outs) - _MOST_RANKS) > 0:
-        lines.append(f"{plural(others, 'more rank')}: summary --json has all of them")
+    if (omitted := len(steps.stand_outs) - _MAX_RANKS) > 0:
+        lines.append(f"{plural(omitted, 'more rank')}: summary --json has all of them")
     return labelled_lines("ranks", lines)
 
 
@@ -193,7 +197,7 @@ def _marks(summary: Summary, room: int) -> list[str]:
     return _few(wrapped("", texts, room)) if texts else []
 
 
-def _beside(summary: Summary, width: int) -> list[Line]:
+def _concurrent(summary: Summary, width: int) -> list[Line]:
     if not summary.beside:
         return []
     texts = [
@@ -208,15 +212,15 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
     if slow is None:
         return []
     rank = f" on rank {slow.rank}" if summary.ranks > 1 else ""
-    what = f"{slow.section} {duration(slow.section_ns)}"
-    if slow.collection_ns >= _LEAST_OUTSIDE * slow.duration_ns > 0:
+    cause = f"{slow.section} {duration(slow.section_ns)}"
+    if slow.collection_ns >= _MIN_OUTSIDE_SHARE * slow.duration_ns > 0:
         if slow.section != COLLECTION:
-            what += f", {COLLECTION} {duration(slow.collection_ns)}"
-        what += f" in {slow.collection_in}" if slow.collection_in else ""
+            cause += f", {COLLECTION} {duration(slow.collection_ns)}"
+        cause += f" in {slow.collection_in}" if slow.collection_in else ""
     mark = ", profiled" if slow.profiled else "" if slow.kept else ", not sampled"
     if mark and not slow.profiled and slow.kept_number is not None:
         mark = f", not sampled (sampled: step {slow.kept_number})"
-    line = f"step {slow.number}{rank}: {duration(slow.duration_ns)}{mark} · {what}"
+    line = f"step {slow.number}{rank}: {duration(slow.duration_ns)}{mark} · {cause}"
     return [labelled("slowest", short(line, width - LABEL))]
 
 
@@ -256,7 +260,7 @@ def _outside(summary: Summary, room: int) -> list[str]:
 
 def _counts(total: float, part: float) -> bool:
     """Return whether a part is shown: large enough, and not rounded to zero."""
-    return part >= _LEAST_OUTSIDE * total > 0 and bool(parts(total, part).strip("0."))
+    return part >= _MIN_OUTSIDE_SHARE * total > 0 and bool(parts(total, part).strip("0."))
 
 
 def marked(name: str, summary: Summary) -> str:
@@ -286,9 +290,9 @@ def _reported_values(summary: Summary, width: int) -> list[Line]:
 
 
 def _few(lines: list[str]) -> list[str]:
-    if len(lines) <= _MOST_SAID:
+    if len(lines) <= _MAX_LINES:
         return lines
-    return [*lines[: _MOST_SAID - 1], "… summary --json has all of it"]
+    return [*lines[: _MAX_LINES - 1], "… summary --json has all of it"]
 
 
 def _gauges(series: list[ProgramSeries]) -> dict[str, float]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Branch, Summary
     from otel_mlperf.terminal_lines import Line, Style
 
-_MOST: Final = 40
+_MAX_EPOCHS: Final = 40
 _WIDTH: Final = 8
 
 
@@ -38,9 +38,9 @@ def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
         return [[("  no step has an epoch: om.epochs() counts them", "dim")]]
     times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "gpu", "held")
     lines: list[Line] = [[(_columns("epoch", "steps", times, peaks), "dim")]]
-    if left_out := epochs[:-_MOST]:
+    if left_out := epochs[:-_MAX_EPOCHS]:
         lines.append([(f"  {len(left_out)} earlier ones: summary --json has all of them", "dim")])
-    lines += [[(_epoch_row(one), "")] for one in epochs[-_MOST:]]
+    lines += [[(_epoch_row(one), "")] for one in epochs[-_MAX_EPOCHS:]]
     return lines
 
 
@@ -56,9 +56,9 @@ def _columns(epoch: str, steps: str, times: Sequence[str], peaks: Sequence[str])
     return f"  {epoch:>5}{steps:>6}" + "".join(cells)
 
 
-_MOST_ROWS = 14
-_MOST_BRANCHES = 40
-_LEAST_COLLECTED = 0.01
+_MAX_ROWS = 14
+_MAX_BRANCHES = 40
+_MIN_COLLECTED_SHARE = 0.01
 """Minimum share of a step for collections on other threads to have a row."""
 _NO_SECTIONS = {
     RUNNING: "no step and no section has ended",
@@ -178,8 +178,8 @@ def _figures(steps: StepFigures) -> Line:
         f"  p50 {unit.number(steps.p50_ns)}  p95 {unit.number(steps.p95_ns)}"
     )
     line: Line = [(plural(steps.count, which), "bold"), (figures, "")]
-    for value, word in ((steps.tokens_per_s, "tokens/s"), (steps.samples_per_s, "samples/s")):
-        line += [(f" · {rate(value)} {word}", "")] if value is not None else []
+    for value, item in ((steps.tokens_per_s, "tokens/s"), (steps.samples_per_s, "samples/s")):
+        line += [(f" · {rate(value)} {item}", "")] if value is not None else []
     return line
 
 
@@ -217,7 +217,7 @@ def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
 
 def _is_nothing(row: Row) -> bool:
     """Return whether a row is a short garbage collection, irrelevant if on another thread."""
-    return row.category == names.GARBAGE_COLLECTION and row.share < _LEAST_COLLECTED
+    return row.category == names.GARBAGE_COLLECTION and row.share < _MIN_COLLECTED_SHARE
 
 
 def _bar_room(usual: int, width: int, taken: int) -> int:
@@ -240,21 +240,21 @@ def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
 
 def _cut(rows: list[Row]) -> list[Row]:
     """Return the largest rows in their original order; the other rows are merged into one row."""
-    if len(rows) <= _MOST_ROWS:
+    if len(rows) <= _MAX_ROWS:
         return rows
     # The untracked row is always retained: without it the rows would not sum to the step.
     largest = sorted(rows, key=lambda row: (row.name == UNTRACKED, row.mean_ns))
-    most = {row.name for row in largest[-_MOST_ROWS + 1 :]}
-    others = [row for row in rows if row.name not in most]
-    separate = [row for row in rows if row.name in most]
-    rest = type(others[0])(
-        name=f"{len(others)} others",
+    separate_names = {row.name for row in largest[-_MAX_ROWS + 1 :]}
+    merged = [row for row in rows if row.name not in separate_names]
+    separate = [row for row in rows if row.name in separate_names]
+    rest = type(merged[0])(
+        name=f"{len(merged)} others",
         category="",
-        mean_ns=sum(row.mean_ns for row in others),
+        mean_ns=sum(row.mean_ns for row in merged),
         p95_ns=None,
-        share=sum(row.share for row in others),
-        beside=others[0].beside,
-        inside=others[0].inside if others[0].beside else "",
+        share=sum(row.share for row in merged),
+        beside=merged[0].beside,
+        inside=merged[0].inside if merged[0].beside else "",
     )
     at = len(separate) - (separate[-1].name == UNTRACKED)
     return [*separate[:at], rest, *separate[at:]]
@@ -268,8 +268,8 @@ def _tree(summary: Summary, width: int) -> list[Line]:
         return [[(line, "dim")] for line in nothing]
     names_of = [f"{'  ' * min(branch.depth, 8)}{branch.name}{marked(branch.name, summary)}"
                 for branch in branches]  # fmt: skip
-    most = max(_NAME, _LONGEST_BRANCH + (width - WIDTH) // 2)
-    column = min(max(_NAME, *map(columns, names_of)) + 1, most)
+    max_column = max(_NAME, _LONGEST_BRANCH + (width - WIDTH) // 2)
+    column = min(max(_NAME, *map(columns, names_of)) + 1, max_column)
     title = f"  {left('section', column)}{'calls':>9}{'total':>10}{'self':>10}  share"
     lines: list[Line] = [[(title, "dim")]]
     bars = _bar_room(_BRANCH_BAR, width, columns(title) + 2)
@@ -294,12 +294,12 @@ def _branch(name: str, branch: Branch, column: int, bars: int) -> Line:
 
 def _largest(tree: list[Branch]) -> list[Branch]:
     """Return the tree without its smallest branches; ancestors of a shown branch are retained."""
-    if len(tree) <= _MOST_BRANCHES:
+    if len(tree) <= _MAX_BRANCHES:
         return tree
-    least = sorted((branch.sum_ns for branch in tree), reverse=True)[_MOST_BRANCHES - 1]
+    min_ns = sorted((branch.sum_ns for branch in tree), reverse=True)[_MAX_BRANCHES - 1]
     drawn: list[Branch] = []
     # The last line is the untracked time: without it the shares would not sum to 100 %.
     for branch in tree[:-1]:
-        if branch.sum_ns >= least and branch.depth <= (drawn[-1].depth + 1 if drawn else 0):
+        if branch.sum_ns >= min_ns and branch.depth <= (drawn[-1].depth + 1 if drawn else 0):
             drawn.append(branch)
     return [*drawn, tree[-1]]

@@ -23,7 +23,7 @@ _STYLES: Final[dict[Level, Style]] = {
 _BROKEN: Final = ("breach", "nothing")
 _LEVEL: Final = 8
 _CAUSES: Final = ("param", "machine")
-_MOST_SHOWN: Final = 5
+_MAX_SHOWN: Final = 5
 _LONGEST_KERNEL: Final = 40
 
 
@@ -38,11 +38,11 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
         f"{counted(before)} there, {counted(after)} here".replace(" steps here", " here")
     ]
     differing = [differing_text(one) for one in comparison.differing if one.what in _CAUSES]
-    texts += [f"also different: {', '.join(differing[:_MOST_SHOWN])}"] if differing else []
+    texts += [f"also different: {', '.join(differing[:_MAX_SHOWN])}"] if differing else []
     texts += [
         f"kernel {short_name(change.name, _LONGEST_KERNEL)}: {change.reason}, "
         f"{duration(change.before_ns)} → {duration(change.after_ns)} a step"
-        for change in comparison.kernels[:_MOST_SHOWN]
+        for change in comparison.kernels[:_MAX_SHOWN]
         if change.after_ns > change.before_ns
     ]
     accept = baseline if baseline.endswith(".json") else "FILE.json"

@@ -74,7 +74,7 @@ class CgroupSensor:
 
     def _look_for_groups(self) -> None:
         """Open the groups that processes have entered, and close those they have left."""
-        left = {*self._cpu, *self._memory}
+        unused = {*self._cpu, *self._memory}
         for member, _ in self._members.values():
             member.read()
             of_cpu, of_memory = member.chain("cpu"), member.chain("memory")
@@ -82,8 +82,8 @@ class CgroupSensor:
                 self._cpu[of_cpu] = CpuGroup(of_cpu, member.chain("cpuacct"))
             if of_memory and of_memory not in self._memory:
                 self._memory[of_memory] = MemoryGroup(of_memory)
-            left -= {of_cpu, of_memory}
-        for chain in left:
+            unused -= {of_cpu, of_memory}
+        for chain in unused:
             if chain in self._cpu:
                 self._cpu.pop(chain).close()
             if chain in self._memory:

@@ -23,7 +23,7 @@ _CHUNK: Final = 1 << 16
 _SURELY_WHOLE: Final = 2048
 """Maximum size of a read that is surely the last one: the kernel returns whole records, up to 4 KiB
 per read."""
-_MOST_DIGITS: Final = 20
+_MAX_DIGITS: Final = 20
 
 
 def has_proc(proc: Path) -> bool:
@@ -97,13 +97,13 @@ def entries(path: Path | str) -> list[str]:
 
 def number(word: bytes) -> int | None:
     """Parse a plain decimal number; None for any other text."""
-    return int(word) if word.isdigit() and len(word) <= _MOST_DIGITS else None
+    return int(word) if word.isdigit() and len(word) <= _MAX_DIGITS else None
 
 
 def numbers(words: list[bytes]) -> list[int]:
     """Parse plain decimal numbers; empty if any text is not a number, or if there are none."""
     # Checked together, since a file may contain hundreds of numbers.
-    if not b"".join(words).isdigit() or len(max(words, key=len)) > _MOST_DIGITS:
+    if not b"".join(words).isdigit() or len(max(words, key=len)) > _MAX_DIGITS:
         return []
     return [int(word) for word in words]
 

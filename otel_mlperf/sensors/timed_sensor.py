@@ -97,8 +97,8 @@ class TimedSensor:
     def finish(self) -> list[Measurement]:
         """Return the result of the started pass; block at most until its deadline."""
         if self._state == "waiting":
-            left_s = self._began_s + self._deadline_s - self._clock()
-            self._answered.wait(max(0.0, left_s))
+            remaining_s = self._began_s + self._deadline_s - self._clock()
+            self._answered.wait(max(0.0, remaining_s))
         measured = self.take()
         return self._settle(None, self._deadline_s) if measured is None else measured
 

@@ -49,7 +49,7 @@ Limited because a reader opens all parts, and each node of a run may have so man
 _LARGE = 1 << 20
 """Minimum size in bytes of parts that are not merged: at a run's size limit whole parts are
 removed, which must not be too large."""
-_MOST_UNITED = 8 << 20
+_MAX_MERGED_BYTES = 8 << 20
 """Maximum total size in bytes of parts that are merged at a run's end."""
 _GROUP_ROWS = 32_768
 """Approximate number of rows in memory while merging, in addition to one batch of a part."""
@@ -125,7 +125,7 @@ def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -
 
 
 def merge_all(
-    folder: Path | str, table: str, host: str, most_bytes: int = _MOST_UNITED
+    folder: Path | str, table: str, host: str, most_bytes: int = _MAX_MERGED_BYTES
 ) -> Path | None:
     """Merge the newest parts of ``host`` up to ``most_bytes``, so that an ended run has few parts.
 
@@ -193,15 +193,15 @@ def _size_class(part: TablePart, over: int) -> int:
 
 def _merge(paths: list[Path], path: Path, table: str) -> None:
     schema = _schema(table)
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     with _replacing(path) as temporary, _open(temporary, table) as writer:
         for batch in _batches(paths, schema):
-            held.append(batch)
-            if sum(map(len, held)) >= _GROUP_ROWS:
-                writer.write_table(pa.Table.from_batches(held, schema))
-                held = []
-        if held:
-            writer.write_table(pa.Table.from_batches(held, schema))
+            pending.append(batch)
+            if sum(map(len, pending)) >= _GROUP_ROWS:
+                writer.write_table(pa.Table.from_batches(pending, schema))
+                pending = []
+        if pending:
+            writer.write_table(pa.Table.from_batches(pending, schema))
 
 
 def _batches(paths: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -269,8 +269,10 @@ def _schema(table: str) -> pa.Schema:
 
 def _open(path: str, table: str) -> pq.ParquetWriter:
     # Dictionary encoding of numbers and ids would cost 12 MB of memory, and double the file size.
-    words = [column.name for column in TABLES[table] if column.type == "word"]
-    return pq.ParquetWriter(path, _schema(table), compression="zstd", use_dictionary=words)
+    dictionary_columns = [column.name for column in TABLES[table] if column.type == "word"]
+    return pq.ParquetWriter(
+        path, _schema(table), compression="zstd", use_dictionary=dictionary_columns
+    )
 
 
 def _replacing(path: Path) -> AbstractContextManager[str]:

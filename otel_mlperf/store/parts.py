@@ -133,10 +133,10 @@ def _stable_names(folder: Path, host: str | None) -> list[str]:
 
 
 def _names(folder: Path, host: str | None) -> list[str]:
-    begin = "" if host is None else f"{safe_name(host)}-"
+    prefix = "" if host is None else f"{safe_name(host)}-"
     try:
         # Regular files only: opening a pipe that another user has created there would block.
-        return sorted(name for name in regular_files(folder) if name.startswith(begin))
+        return sorted(name for name in regular_files(folder) if name.startswith(prefix))
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:

@@ -122,18 +122,18 @@ def _find(run: str, folder: Path | None) -> RunFolder:
     ]
     if named:
         return named[0]
-    begun = _begun(runs, run)
-    if len(begun) > 1:
+    matching = _with_id_prefix(runs, run)
+    if len(matching) > 1:
         raise NoSuchRun(
-            f"looking for run {run!r}: {len(begun)} ids begin like that; give more of it:"
-            + _listing(begun, whole_ids=True)
+            f"looking for run {run!r}: {len(matching)} ids begin like that; give more of it:"
+            + _listing(matching, whole_ids=True)
         )
-    if not begun:
+    if not matching:
         raise NoSuchRun(_not_found(run, folder, runs))
-    return begun[0]
+    return matching[0]
 
 
-def _begun(runs: list[RunFolder], start: str) -> list[RunFolder]:
+def _with_id_prefix(runs: list[RunFolder], start: str) -> list[RunFolder]:
     """Return the runs whose ids start with ``start``; if it equals one short id, only that run."""
     shown = [run for run in runs if run.short_id == start]
     if len(shown) == 1:

@@ -30,8 +30,8 @@ MOST_ROWS: Final = 200
 LIMIT_S: Final = 30.0
 MOST_MEMORY_BYTES: Final = 5 << 29
 """Maximum data size of the query process: DuckDB's memory, libraries and the answer."""
-_MOST_ANSWER_BYTES: Final = 64 << 20
-_MOST_THREADS: Final = 8
+_MAX_ANSWER_BYTES: Final = 64 << 20
+_MAX_THREADS: Final = 8
 """Maximum number of DuckDB threads, each of which needs memory."""
 _LONGEST_TEXT: Final = 10_000
 _LONGEST_ERROR: Final = 300
@@ -127,8 +127,8 @@ def main(_: list[str]) -> int:
     try:
         answer = ask(read_run(Path(request.folder)), request.sql, request.most_rows)
         content = msgspec.json.encode(answer)
-        if len(content) > _MOST_ANSWER_BYTES:
-            raise QueryError(f"asking a run: the answer is larger than {_MOST_ANSWER_BYTES >> 20} "
+        if len(content) > _MAX_ANSWER_BYTES:
+            raise QueryError(f"asking a run: the answer is larger than {_MAX_ANSWER_BYTES >> 20} "
                              "MiB; ask for fewer rows or columns")  # fmt: skip
     except MemoryError:
         sys.stderr.write("out of memory\n")
@@ -145,8 +145,12 @@ def _limit_process(limit_s: float) -> None:
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # may be inherited as ignored
     signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
-    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    limit = MOST_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, MOST_MEMORY_BYTES)
+    hard_limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limit = (
+        MOST_MEMORY_BYTES
+        if hard_limit == resource.RLIM_INFINITY
+        else min(hard_limit, MOST_MEMORY_BYTES)
+    )
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -183,7 +187,7 @@ class _LockedStore(Store):
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = super()._open()
         ((threads,),) = connection.execute("SELECT current_setting('threads')").fetchall()
-        connection.execute(f"SET threads = {min(threads, _MOST_THREADS)}")
+        connection.execute(f"SET threads = {min(threads, _MAX_THREADS)}")
         files = [file.replace("'", "''") for of_table in self._files.values() for file in of_table]
         connection.execute("SET allowed_paths = [" + ", ".join(f"'{file}'" for file in files) + "]")
         for setting in _LOCKED:

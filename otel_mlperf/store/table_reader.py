@@ -35,10 +35,10 @@ MANY: Final = 32
 """Minimum number of parts for a table above ``_SMALL_BYTES`` to be read into memory."""
 _SMALL_BYTES: Final = 1 << 20
 """Maximum size on disk of tables that are always read into memory: a summary is a fifth faster."""
-_MOST_BYTES: Final = 64 << 20
+_MAX_BYTES: Final = 64 << 20
 """Maximum size on disk of tables that are read into memory, where they need eight times as much.
 The parts of larger tables cost more to read than to open."""
-_MOST_RECENT: Final = 1024
+_MAX_RECENT: Final = 1024
 _ALWAYS_WHOLE: Final = ("processes", "instruments")
 """Tables of which all parts are needed, since their rows are not written repeatedly."""
 _WORD: Final = re.compile(r"\w+")
@@ -46,7 +46,7 @@ _WORD: Final = re.compile(r"\w+")
 
 def is_read_once(parts: int, size_bytes: float) -> bool:
     """Return whether the first query reads a table of this size and number of parts into memory."""
-    return parts > 0 and size_bytes <= (_MOST_BYTES if parts >= MANY else _SMALL_BYTES)
+    return parts > 0 and size_bytes <= (_MAX_BYTES if parts >= MANY else _SMALL_BYTES)
 
 
 def is_small(size_bytes: float) -> bool:
@@ -82,10 +82,10 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
     """Return all parts, or if there are very many, only the newest parts of each host."""
-    if len(parts) <= _MOST_RECENT or table in _ALWAYS_WHOLE:
+    if len(parts) <= _MAX_RECENT or table in _ALWAYS_WHOLE:
         return parts
     by_host = [list(of_host) for _, of_host in groupby(parts, key=lambda part: part.host)]
-    each = max(1, _MOST_RECENT // len(by_host))
+    each = max(1, _MAX_RECENT // len(by_host))
     return list(chain.from_iterable(of_host[-each:] for of_host in by_host))
 
 
@@ -165,11 +165,11 @@ class Store:
         return table
 
     def _answer(self, sql: str, values: dict[str, object]) -> _Answer:
-        def ask(connection: duckdb.DuckDBPyConnection) -> _Answer:
+        def fetch(connection: duckdb.DuckDBPyConnection) -> _Answer:
             answer = connection.execute(sql, values or None)
             return [column[0] for column in answer.description or ()], answer.fetchall()
 
-        found: _Answer = self.tried(ask, sql)
+        found: _Answer = self.tried(fetch, sql)
         return found
 
     def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any], sql: str) -> Any:

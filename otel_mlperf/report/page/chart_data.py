@@ -151,9 +151,9 @@ def histogram_title(histogram: DurationHistogram) -> str:
 
 def histogram_path(histogram: DurationHistogram) -> str:
     """Return all bars as one SVG path; the highest bar has ``HISTOGRAM_HEIGHT``."""
-    most, high = max(histogram.counts), HISTOGRAM_HEIGHT
+    max_count, high = max(histogram.counts), HISTOGRAM_HEIGHT
     return "".join(
-        f"M{at} {high}v-{max(1.0, high * count / most):.1f}h{_HISTOGRAM_BAR}V{high}z"
+        f"M{at} {high}v-{max(1.0, high * count / max_count):.1f}h{_HISTOGRAM_BAR}V{high}z"
         for at, count in enumerate(histogram.counts)
         if count
     )

@@ -44,8 +44,8 @@ __all__ = [
 
 MOST_SECTIONS: Final = 12
 MOST_PARTS: Final = 12
-_MOST_GROWTHS: Final = 4
-_MOST_GROWTH_ROWS: Final = 12
+_MAX_GROWTHS: Final = 4
+_MAX_GROWTH_ROWS: Final = 12
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
@@ -82,8 +82,8 @@ def place(part: HotPart) -> str:
 def more(hot: Sequence[HotSection]) -> str:
     """Return the number of omitted sections and rows as text; empty if none are omitted."""
     rows = sum(max(0, len(one.spots) + one.more - MOST_PARTS) for one in sections(hot))
-    others = len(hot) - len(sections(hot))
-    texts = [plural(others, "more section")] * bool(others) + [plural(rows, "more row")] * bool(
+    omitted = len(hot) - len(sections(hot))
+    texts = [plural(omitted, "more section")] * bool(omitted) + [plural(rows, "more row")] * bool(
         rows
     )
     return ", ".join(texts)
@@ -91,12 +91,12 @@ def more(hot: Sequence[HotSection]) -> str:
 
 def growths(found: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
     """Return the most recent memory growth reports."""
-    return found[-_MOST_GROWTHS:]
+    return found[-_MAX_GROWTHS:]
 
 
 def growth_tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
     """Return the kinds of a growth report that have rows, each with its largest rows."""
-    return [(what, rows[:_MOST_GROWTH_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
+    return [(what, rows[:_MAX_GROWTH_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
 
 
 def growth_first(row: GrowthRow) -> str:

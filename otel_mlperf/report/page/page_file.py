@@ -52,17 +52,17 @@ def headline(page: RunPage) -> str:
     summary = page.summary
     devices = page.kernels.total if page.kernels else None
     if summary.steps is None and devices is not None and devices.window_ns:
-        least = "" if page.kernels and page.kernels.has_device_times else "at least "
+        at_least = "" if page.kernels and page.kernels.has_device_times else "at least "
         busy = percent(devices.busy_ns / devices.window_ns)
-        return f"Devices were busy for {least}{busy} of what a profiler recorded."
+        return f"Devices were busy for {at_least}{busy} of what a profiler recorded."
     if summary.steps is None:
-        word = "for" if summary.outcome == RUNNING else "after"
-        return f"{summary.outcome.capitalize()} {word} {duration(summary.duration_ns)}."
+        preposition = "for" if summary.outcome == RUNNING else "after"
+        return f"{summary.outcome.capitalize()} {preposition} {duration(summary.duration_ns)}."
     inside = [row for row in summary.steps.rows if not row.beside and row.name != UNTRACKED]
     sentence = f"A step takes {duration(summary.steps.mean_ns)}"
     if inside:
-        most = max(inside, key=lambda row: row.mean_ns)
-        sentence += f"; {percent(most.share)} of it is {most.name}"
+        largest = max(inside, key=lambda row: row.mean_ns)
+        sentence += f"; {percent(largest.share)} of it is {largest.name}"
     return f"{sentence}."
 
 
@@ -78,9 +78,9 @@ def _step_tiles(summary: Summary) -> Iterable[Tile]:
     unit = column_unit(steps.mean_ns)
     note = f"p50 {unit.number(steps.p50_ns)} · p95 {unit.number(steps.p95_ns)}"
     yield Tile("mean step", f"{unit.number(steps.mean_ns)} {unit.name}", note)
-    for value, word in ((steps.tokens_per_s, "tokens"), (steps.samples_per_s, "samples")):
+    for value, item in ((steps.tokens_per_s, "tokens"), (steps.samples_per_s, "samples")):
         if value is not None:
-            yield Tile(f"{word} a second", rate(value), "over all ranks" * (summary.ranks > 1))
+            yield Tile(f"{item} a second", rate(value), "over all ranks" * (summary.ranks > 1))
     ranks = plural(summary.ranks, "rank")
     yield Tile("steps", f"{steps.count:,}", f"{ranks}, {plural(summary.nodes, 'node')}")
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.call_figures import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
-_MOST_FOLDERS: Final = 2
+_MAX_FOLDERS: Final = 2
 """Maximum folders of a path to show; the browser shows the whole path on hover."""
 
 
 def file_place(file: str, line: int) -> str:
     """Return a location as ``folder/folder/file:line``, with only the last folders of the path."""
     *folders, name = file.split(os.sep)
-    return f"{'/'.join([*folders[-_MOST_FOLDERS:], name])}:{line}"
+    return f"{'/'.join([*folders[-_MAX_FOLDERS:], name])}:{line}"
 
 
 MOST_CALLS: Final = 40
@@ -180,8 +180,8 @@ def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
         return []
     step, *others = comparison.times
     shown = [step, *sorted(others, key=lambda time: -abs(time.share))]
-    most = max(abs(time.share) for time in shown) or 1.0
-    return [(time, difference_text(time), abs(time.share) / most) for time in shown]
+    largest = max(abs(time.share) for time in shown) or 1.0
+    return [(time, difference_text(time), abs(time.share) / largest) for time in shown]
 
 
 def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:

@@ -77,24 +77,24 @@ def _temperature(place: str, sensor: str, kind: str = "") -> Call:
     metric = {"": "CURRENT", "throttled": "CRITICAL", "critical": "EMERGENCY"}[kind]
     labels = {names.HW_SENSOR_LOCATION: place} | ({names.HW_LIMIT_TYPE: kind} if kind else {})
 
-    def ask(smi: ModuleType, gpu: Handle) -> list[Said]:
+    def read(smi: ModuleType, gpu: Handle) -> list[Said]:
         sensor_type = smi.AmdSmiTemperatureType[sensor]
         value = smi.amdsmi_get_temp_metric(gpu, sensor_type, smi.AmdSmiTemperatureMetric[metric])
         return [(names.HW_TEMPERATURE_LIMIT if kind else names.HW_TEMPERATURE, labels, value)]
 
     level: Level = "basic" if place == "gpu" and not kind else "detailed"
-    return Call(f"{kind} temperature of the {place}".strip(), level, ask)
+    return Call(f"{kind} temperature of the {place}".strip(), level, read)
 
 
 def _clock(domain: str, kind: str) -> Call:
     labels = {names.CLOCK_DOMAIN: domain}
 
-    def ask(smi: ModuleType, gpu: Handle) -> list[Said]:
+    def read(smi: ModuleType, gpu: Handle) -> list[Said]:
         clock = smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType[kind])
         both = ((names.CLOCK, clock["clk"]), (names.CLOCK_LIMIT, clock["max_clk"]))
         return [(metric, labels, mhz * 1e6) for metric, mhz in both if _is_number(mhz)]
 
-    return Call(f"{domain} clock", "basic", ask)
+    return Call(f"{domain} clock", "basic", read)
 
 
 def _errors(smi: ModuleType, gpu: Handle) -> list[Said]:
@@ -166,7 +166,7 @@ class AmdSensor:
         self._handles: list[Handle] = []
         self._calls = [call for call in CALLS if includes(level, call.level)]
         self._off_until_s: dict[str, float] = {}
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def detect(self) -> bool:
         """Initialize the library if the driver is loaded; return whether this succeeded."""
@@ -182,9 +182,9 @@ class AmdSensor:
         measured: list[Measurement] = []
         for device, handle in zip(self.devices, self._handles, strict=True):
             for call in self._calls:
-                measured += self._ask(self._smi, call, device, handle, now_s)
+                measured += self._read_call(self._smi, call, device, handle, now_s)
             if ours and includes(self._level, "detailed"):
-                measured += self._ask_processes(self._smi, device, handle, ours)
+                measured += self._read_processes(self._smi, device, handle, ours)
         return measured
 
     def close(self) -> None:
@@ -203,32 +203,32 @@ class AmdSensor:
             handles = amdsmi.amdsmi_get_processor_handles()
             devices = [_describe(amdsmi, number, handle) for number, handle in enumerate(handles)]
         except Exception as error:  # noqa: BLE001 - without its library the import fails in any way
-            self._say_once(f"no readings of AMD GPUs (looked for again every 5 minutes): {error!r}")
+            self._log_once(f"no readings of AMD GPUs (looked for again every 5 minutes): {error!r}")
             return
         self._smi, self._handles, self.devices = amdsmi, handles, tuple(devices)
 
-    def _ask(
+    def _read_call(
         self, smi: ModuleType, call: Call, device: Device, gpu: Handle, now_s: float
     ) -> list[Measurement]:
         name = f"{device.uuid} {call.name}"
         if now_s < self._off_until_s.get(name, now_s):
             return []
         try:
-            said = call.ask(smi, gpu)
+            readings = call.ask(smi, gpu)
         except Exception as error:  # noqa: BLE001 - versions differ in errors and in what answers hold
             self._off_until_s[name] = now_s + AGAIN_S
-            self._say_once(f"GPU {device.uuid} does not give: {call.name} ({error!r})")
+            self._log_once(f"GPU {device.uuid} does not give: {call.name} ({error!r})")
             return []
-        return [device.measurement(metric, extra, value) for metric, extra, value in said]
+        return [device.measurement(metric, extra, value) for metric, extra, value in readings]
 
-    def _ask_processes(
+    def _read_processes(
         self, smi: ModuleType, device: Device, gpu: Handle, ours: Collection[int]
     ) -> list[Measurement]:
         try:
             processes = smi.amdsmi_get_gpu_process_list(gpu)
             used = {process["pid"]: process["memory_usage"]["vram_mem"] for process in processes}
         except Exception as error:  # noqa: BLE001 - as above
-            self._say_once(f"GPU {device.uuid} does not give: processes ({error!r})")
+            self._log_once(f"GPU {device.uuid} does not give: processes ({error!r})")
             return []
         metric = names.DEVICE_PROCESS_MEMORY.name
         return [
@@ -237,9 +237,9 @@ class AmdSensor:
             if pid in ours
         ]
 
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+    def _log_once(self, line: str) -> None:
+        if line not in self._logged:
+            self._logged.add(line)
             _log.info(line)
 
 

@@ -121,8 +121,9 @@ class Gpus:
     def begin(self) -> bool:
         """Start a pass; return False if the previous pass of a vendor still hangs."""
         self._answers = {}
-        begun = [timed.begin() for timed in self._timed]  # a list, so that every vendor is started
-        return all(begun)
+        # Must be a list: all() with a generator would skip the vendors after one that hangs.
+        started = [timed.begin() for timed in self._timed]
+        return all(started)
 
     def take(self) -> list[Measurement] | None:
         """Return the measurements of all vendors once; None if the pass has not ended."""
@@ -144,16 +145,16 @@ class Gpus:
 
     def _merged(self) -> list[Measurement]:
         """Return all vendors' measurements; the pass's duration is that of the slowest vendor."""
-        said = [measurement for answer in self._answers.values() for measurement in answer]
+        measurements = [measurement for answer in self._answers.values() for measurement in answer]
         self._answers = {}
         took_s = [
             measurement.value
-            for measurement in said
+            for measurement in measurements
             if measurement.metric == names.SAMPLER_DURATION.name
         ]
         labels = {names.SAMPLER: SOURCE}
         return [
-            *(measurement for measurement in said if measurement.metric not in _HEALTH),
+            *(measurement for measurement in measurements if measurement.metric not in _HEALTH),
             Measurement(names.SAMPLER_DURATION.name, labels, max(took_s, default=0.0)),
             Measurement(names.SAMPLER_LATE.name, labels, self.late),
         ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_mlperf.names import Metric
 
 PAGE_BYTES: Final = mmap.PAGESIZE
-_LEAST_FIELDS: Final = 22
+_MIN_FIELDS: Final = 22
 _SCHEDSTAT_FIELDS: Final = 3
 _WANTED: Final = (1, 7, 9, 11, 12, 13, 14, 17, 19)
 """Indices of the numeric fields of ``Stat`` among the words after the command."""
@@ -61,7 +61,7 @@ def parse_stat(text: bytes) -> Stat | None:
     """
     first, last = text.find(b"("), text.rfind(b")")
     words = text[last + 1 :].split()
-    if not 0 <= first < last or len(words) < _LEAST_FIELDS:
+    if not 0 <= first < last or len(words) < _MIN_FIELDS:
         return None
     fields = numbers([words[place] for place in _WANTED])
     if not fields:

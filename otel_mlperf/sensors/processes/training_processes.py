@@ -152,14 +152,14 @@ class Family:
             self._adopt(pid, now)
         for pid, child in list(self._children.items()):
             base = self._base[child.role]
-            gone = child.read() is None
+            has_ended = child.read() is None
             # If the child has ended, these are its last values. Counters stay in the sum, which
             # must not decrease.
             for (metric, label), value in child.figures.items():
                 base.setdefault((metric, label), 0.0)
-                if gone and metric.instrument == "counter":
+                if has_ended and metric.instrument == "counter":
                     base[metric, label] += value
-            if gone:
+            if has_ended:
                 self._children.pop(pid).close()
                 if child.stat is not None:
                     self._ended.leave_out(child.stat.user_s, child.stat.system_s)

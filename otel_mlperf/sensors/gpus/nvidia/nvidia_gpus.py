@@ -58,8 +58,8 @@ def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
 def _read_places(proc: Path) -> dict[str, int]:
     """Return each GPU's index on the machine by UUID; the order is that of PCI addresses."""
     folders = sorted((proc / "driver" / "nvidia" / "gpus").glob("*"))
-    told = (_UUID.search(read_once(folder / "information")) for folder in folders)
-    return {uuid[1].decode(): number for number, uuid in enumerate(told) if uuid}
+    matches = (_UUID.search(read_once(folder / "information")) for folder in folders)
+    return {uuid[1].decode(): number for number, uuid in enumerate(matches) if uuid}
 
 
 def _find_gpu(nvml: ModuleType, index: int, places: dict[str, int]) -> GpuHandles:
@@ -123,12 +123,12 @@ class NvmlSensor:
         self._gpus: list[Gpu] = []
         self._losses: dict[str, int] = {}
         self._labels: dict[str, dict[str, str]] = {}
-        self._gone: dict[str, tuple[Device, str]] = {}
+        self._lost: dict[str, tuple[Device, str]] = {}
         self._look_at_s: float | None = None
         """Time of the next restart of NVML; None: all GPUs respond, or ``detect`` was not called.
         """
         self._wait_s = LOST_S
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._xids = Xids()
         self._processes = GpuProcesses(level)
 
@@ -149,15 +149,17 @@ class NvmlSensor:
                 measured += self._read_gpu(self._nvml, gpu, ours, now_s)
             measured += self._xids.read(self._nvml)
         # Reported for all GPUs ever detected, since a lost GPU has no other measurements.
-        return measured + [self._told_losses(uuid, count) for uuid, count in self._losses.items()]
+        return measured + [
+            self._loss_measurement(uuid, count) for uuid, count in self._losses.items()
+        ]
 
     def close(self) -> None:
         """Shut NVML down."""
         if self._nvml is not None:
             self._stop(self._nvml)
 
-    def _told_losses(self, uuid: str, count: int) -> Measurement:
-        _, why = self._gone.get(uuid, (None, ""))
+    def _loss_measurement(self, uuid: str, count: int) -> Measurement:
+        _, why = self._lost.get(uuid, (None, ""))
         labels = self._labels[uuid]
         return Measurement(names.DEVICE_LOST.name, labels, count, device=uuid, text=why)
 
@@ -171,18 +173,18 @@ class NvmlSensor:
             self._lose(gpu, str(error), now_s)
             return []
         gpu.say_refusals()
-        if uuid in self._gone:
-            del self._gone[uuid]
+        if uuid in self._lost:
+            del self._lost[uuid]
             _log.info("GPU %s answers again", uuid)
             # Reset the delay only if no GPU is lost: restarts disturb the GPUs that respond.
-            self._wait_s = self._wait_s if self._gone else LOST_S
+            self._wait_s = self._wait_s if self._lost else LOST_S
         return measured
 
     def _lose(self, gpu: Gpu, reason: str, now_s: float) -> None:
         self._gpus.remove(gpu)
         uuid = gpu.device.uuid
-        if uuid not in self._gone:
-            self._gone[uuid] = gpu.device, reason
+        if uuid not in self._lost:
+            self._lost[uuid] = gpu.device, reason
             self._losses[uuid] += 1
             _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
         # Later losses must not postpone a restart that is already scheduled.
@@ -191,7 +193,7 @@ class NvmlSensor:
 
     def _look(self, now_s: float) -> None:
         self._look_at_s = None
-        if self._gone:
+        if self._lost:
             self._wait_s = min(2 * self._wait_s, AGAIN_S)
         # The handle of a lost GPU remains invalid until NVML is restarted, which affects all GPUs.
         if self._nvml is not None:
@@ -210,16 +212,16 @@ class NvmlSensor:
         if not gpus and not silent:
             self._turn_off("NVML: no GPU that this user may see", now_s)
             return
-        self._gpus = [Gpu(pynvml, gpu, self._level, self._said) for gpu in gpus]
+        self._gpus = [Gpu(pynvml, gpu, self._level, self._logged) for gpu in gpus]
         self._xids.listen(pynvml, self._gpus)
         self._remember([gpu.device for gpu in gpus])
-        if silent or self._gone.keys() - {gpu.device.uuid for gpu in gpus}:
+        if silent or self._lost.keys() - {gpu.device.uuid for gpu in gpus}:
             self._look_at_s = now_s + self._wait_s
 
     def _remember(self, devices: list[Device]) -> None:
-        there = {device.uuid for device in devices}
+        responding = {device.uuid for device in devices}
         # A lost device keeps its place, since the device indices of processes still include it.
-        lost = [device for uuid, (device, _) in self._gone.items() if uuid not in there]
+        lost = [device for uuid, (device, _) in self._lost.items() if uuid not in responding]
         self.devices = tuple(sorted([*devices, *lost], key=lambda device: device.number))
         for device in devices:
             self._labels[device.uuid] = device.labels
@@ -228,9 +230,9 @@ class NvmlSensor:
     def _turn_off(self, reason: str, now_s: float) -> None:
         if self._nvml is not None:
             self._stop(self._nvml)
-        self._look_at_s = now_s + (self._wait_s if self._gone else AGAIN_S)
-        if reason not in self._said:
-            self._said.add(reason)
+        self._look_at_s = now_s + (self._wait_s if self._lost else AGAIN_S)
+        if reason not in self._logged:
+            self._logged.add(reason)
             _log.info("no readings of NVIDIA GPUs (looked for again every 5 minutes): %s", reason)
 
     def _stop(self, nvml: ModuleType) -> None:

@@ -131,24 +131,26 @@ def _margin(nvml: ModuleType, gpu: Handle) -> list[Said]:
 
 
 def _threshold(which: int, kind: str, place: str) -> Call:
-    def ask(nvml: ModuleType, gpu: Handle) -> list[Said]:
+    def read(nvml: ModuleType, gpu: Handle) -> list[Said]:
         labels = {names.HW_SENSOR_LOCATION: place, names.HW_LIMIT_TYPE: kind}
         degrees = nvml.nvmlDeviceGetTemperatureThreshold(gpu, which)
         return [(names.HW_TEMPERATURE_LIMIT, labels, degrees)]
 
-    return Call(f"{kind} temperature of the {place}", "detailed", ask, seldom=True)
+    return Call(f"{kind} temperature of the {place}", "detailed", read, seldom=True)
 
 
 def _clock(which: int, domain: str) -> tuple[Call, Call]:
     labels = {names.CLOCK_DOMAIN: domain}
 
-    def now(nvml: ModuleType, gpu: Handle) -> list[Said]:
+    def current(nvml: ModuleType, gpu: Handle) -> list[Said]:
         return [(names.CLOCK, labels, nvml.nvmlDeviceGetClockInfo(gpu, which) * 1e6)]
 
-    def most(nvml: ModuleType, gpu: Handle) -> list[Said]:
+    def limit(nvml: ModuleType, gpu: Handle) -> list[Said]:
         return [(names.CLOCK_LIMIT, labels, nvml.nvmlDeviceGetMaxClockInfo(gpu, which) * 1e6)]
 
-    return Call(f"{domain} clock", "basic", now), Call(f"{domain} clock limit", "basic", most, True)
+    return Call(f"{domain} clock", "basic", current), Call(
+        f"{domain} clock limit", "basic", limit, True
+    )
 
 
 def _throttle(nvml: ModuleType, gpu: Handle) -> list[Said]:
@@ -165,11 +167,11 @@ def _throttle(nvml: ModuleType, gpu: Handle) -> list[Said]:
 
 
 def _throttle_time(policy: str) -> Call:
-    def ask(nvml: ModuleType, gpu: Handle) -> list[Said]:
+    def read(nvml: ModuleType, gpu: Handle) -> list[Said]:
         time_ns = nvml.nvmlDeviceGetViolationStatus(gpu, POLICIES[policy]).violationTime
         return [(names.THROTTLE_TIME, {names.THROTTLE_REASON: policy}, time_ns / 1e9)]
 
-    return Call(f"throttle time of {policy}", "detailed", ask)
+    return Call(f"throttle time of {policy}", "detailed", read)
 
 
 def _performance_state(nvml: ModuleType, gpu: Handle) -> list[Said]:
@@ -178,10 +180,10 @@ def _performance_state(nvml: ModuleType, gpu: Handle) -> list[Said]:
 
 
 def _number(name: str, function: str, metric: Metric, *, seldom: bool = False) -> Call:
-    def ask(nvml: ModuleType, gpu: Handle) -> list[Said]:
+    def read(nvml: ModuleType, gpu: Handle) -> list[Said]:
         return [(metric, {}, getattr(nvml, function)(gpu))]
 
-    return Call(name, "detailed", ask, seldom)
+    return Call(name, "detailed", read, seldom)
 
 
 def _links(nvml: ModuleType, gpu: Handle) -> list[Said]:
@@ -216,13 +218,13 @@ def _errors(kind: str, level: Level, number: int) -> FieldValue:
     )
 
 
-def _repairs(metric: Metric, what: str, kind: str, number: int) -> FieldValue:
-    return FieldValue(f"{what} ({kind})", "detailed", number, metric, {names.ERROR_TYPE: kind})
+def _repairs(metric: Metric, item: str, kind: str, number: int) -> FieldValue:
+    return FieldValue(f"{item} ({kind})", "detailed", number, metric, {names.ERROR_TYPE: kind})
 
 
-def _pending(what: str, number: int) -> FieldValue:
-    labels = {names.REPAIR_TYPE: what}
-    return FieldValue(f"{what} to repair", "detailed", number, names.REPAIR_PENDING, labels)
+def _pending(item: str, number: int) -> FieldValue:
+    labels = {names.REPAIR_TYPE: item}
+    return FieldValue(f"{item} to repair", "detailed", number, names.REPAIR_PENDING, labels)
 
 
 CALLS: Final = (

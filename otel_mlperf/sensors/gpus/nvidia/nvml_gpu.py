@@ -51,7 +51,7 @@ class Refusals:
         self._said = said
         self._off_until_s: dict[str, float] = {}
         self._has_answered: set[str] = set()
-        self._unsaid: dict[str, list[str]] = {}
+        self._unlogged: dict[str, list[str]] = {}
 
     def is_on(self, name: str, now_s: float) -> bool:
         """Return whether the value ``name`` should be read now."""
@@ -83,16 +83,16 @@ class Refusals:
             return
         if f"{self._uuid} {name}" not in self._said:
             self._said.add(f"{self._uuid} {name}")
-            self._unsaid.setdefault(str(self._nvml.NVMLError(code)), []).append(name)
+            self._unlogged.setdefault(str(self._nvml.NVMLError(code)), []).append(name)
 
     def say(self) -> None:
         """Log all refusals since the last call in one line."""
-        if self._unsaid:
+        if self._unlogged:
             reasons = "; ".join(
-                f"{', '.join(names)} ({why})" for why, names in self._unsaid.items()
+                f"{', '.join(names)} ({why})" for why, names in self._unlogged.items()
             )
             _log.info("GPU %s does not give: %s", self._uuid, reasons)
-            self._unsaid.clear()
+            self._unlogged.clear()
 
 
 T = TypeVar("T")
@@ -131,14 +131,14 @@ class Gpu:
         Raises:
             NVMLError: the GPU is lost.
         """
-        said: list[Said] = []
+        readings: list[Said] = []
         for call in self._calls:
-            said += self._ask_call(call, now_s)
-        said += self._ask_values(now_s)
-        measured = [self.device.measurement(*answer) for answer in said]
+            readings += self._read_call(call, now_s)
+        readings += self._read_values(now_s)
+        measured = [self.device.measurement(*answer) for answer in readings]
         for place, handle in enumerate(self._instances):
-            said = self.ask(f"memory of instance {place}", ask_memory, handle, now_s)
-            measured += [self.device.instance_measurement(place, *answer) for answer in said]
+            readings = self.ask(f"memory of instance {place}", ask_memory, handle, now_s)
+            measured += [self.device.instance_measurement(place, *answer) for answer in readings]
         return measured
 
     def say_refusals(self) -> None:
@@ -167,16 +167,16 @@ class Gpu:
         self._refusals.answered(name)
         return answer
 
-    def _ask_call(self, call: Call, now_s: float) -> list[Said]:
+    def _read_call(self, call: Call, now_s: float) -> list[Said]:
         if not call.seldom:
             return self.ask(call.name, call.ask, self.handle, now_s)
-        asked_s, kept = self._kept.get(call.name, (-math.inf, []))
-        if now_s - asked_s >= SELDOM_S:
+        read_s, kept = self._kept.get(call.name, (-math.inf, []))
+        if now_s - read_s >= SELDOM_S:
             kept = self.ask(call.name, call.ask, self.handle, now_s)
             self._kept[call.name] = now_s, kept
         return kept
 
-    def _ask_values(self, now_s: float) -> list[Said]:
+    def _read_values(self, now_s: float) -> list[Said]:
         wanted = [value for value in self._values if self._refusals.is_on(value.name, now_s)]
         ids = [(value.id, value.scope) for value in wanted]
 
@@ -184,7 +184,7 @@ class Gpu:
             return list(nvml.nvmlDeviceGetFieldValues(gpu, ids))
 
         answers = self.ask("numbers by id", question, self.handle, now_s) if ids else []
-        said: list[Said] = []
+        readings: list[Said] = []
         # Each number has its own status; ``answers`` is empty if the whole call was refused.
         for value, answer in zip(wanted, answers, strict=False):
             if answer.nvmlReturn:
@@ -194,9 +194,9 @@ class Gpu:
             else:
                 # The value is a C union: only the member for its type contains the right number.
                 number = getattr(answer.value, _FIELD_OF_TYPE[answer.valueType])
-                said.append((value.metric, value.labels, number / value.per_unit))
+                readings.append((value.metric, value.labels, number / value.per_unit))
                 self._refusals.answered(value.name)
-        return said
+        return readings
 
 
 def _wraps(value: FieldValue, answer: Any) -> bool:
@@ -234,7 +234,7 @@ class GpuProcesses:
             for place, instance in enumerate(gpu.device.instances)
         }
         measured = []
-        for process in gpu.ask("memory of processes", _ask_processes, gpu.handle, now_s):
+        for process in gpu.ask("memory of processes", _read_processes, gpu.handle, now_s):
             # None: the driver does not report the memory. Zero would be a wrong value.
             if process.pid not in ours or process.usedGpuMemory is None:
                 continue
@@ -279,7 +279,7 @@ class GpuProcesses:
         ]
 
 
-def _ask_processes(nvml: ModuleType, handle: Handle) -> list[Any]:
+def _read_processes(nvml: ModuleType, handle: Handle) -> list[Any]:
     return list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
 
 
