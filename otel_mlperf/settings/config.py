@@ -363,8 +363,8 @@ class Config:
         return {
             item.metadata["variable"]: str(value).lower() if isinstance(value, bool) else str(value)
             for item in fields(self)
-            # Not the level: the other settings already contain its values. The level would set a
-            # setting again that was explicitly reset to its default.
+            # Not the level: the other settings already contain its values, and it would override
+            # settings that were explicitly reset to their defaults.
             if item.name != "level" and (value := getattr(self, item.name)) != item.default
         }
 

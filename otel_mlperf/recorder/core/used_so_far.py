@@ -267,7 +267,7 @@ class _ThreadFiles(threading.local):
 
     def __init__(self, path: str, room: list[None]) -> None:
         self._path = path
-        # ``pop`` is atomic: two threads cannot take the same place.
+        # ``pop`` is atomic, so that concurrent threads cannot exceed the limit.
         with contextlib.suppress(IndexError):
             room.pop()
             self.kept = _ThreadFile(path, lambda: room.append(None))

@@ -85,7 +85,7 @@ _LOADING: Final = os.path.join("torch", "utils", "data", "")
 class _Place(NamedTuple):
     """Place of a sample; ``instruction`` distinguishes calls in one line.
 
-    ``package`` is the library that the line called, ``within`` the library that called the line.
+    ``package`` is the library that the line called; ``within`` is set if torch called the line.
     """
 
     code: CodeType

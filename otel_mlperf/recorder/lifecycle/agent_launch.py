@@ -39,7 +39,7 @@ _GRACE_NS = 20_000_000_000
 _HOUR_NS = 3_600_000_000_000
 _OFTEN = 5
 LONGEST_PAUSE_NS = 300_000_000_000
-"""Maximum pause between restarts of an agent that dies repeatedly; each pause is twice the last."""
+"""Maximum pause between restarts of an agent that dies repeatedly; pauses double each time."""
 _FORK_FIRST = "import os\nif os.fork(): os._exit(0)\n"
 """Code that detaches the agent. It precedes all imports, so that the child for which this process
 waits exits within milliseconds.
