@@ -154,8 +154,9 @@ REQUEST_ID: Final = "ml.request.id"
 SECTION_BOUND: Final = "ml.section.bound"
 """For a section: maximum duration in seconds, as declared by the program."""
 SECTION_PROFILER: Final = "ml.section.profiler"
-"""For a profiled section (slowed down by it): kind of profile, ``calls``, ``lines`` or ``memory``.
-"""
+"""For a profiled section: the profile's kind (``calls``, ``lines`` or ``memory``).
+
+Profiling slows the section down."""
 SECTION_PROFILED: Final = "ml.section.profiler.call"
 """For a profiled section: number of the profiled call, from 1."""
 STEP_FLOPS: Final = "ml.training.step.flops"

@@ -192,7 +192,7 @@ GPU_TIME_MISSED: Final = Metric(
 )
 
 DATASET: Final = "ml.dataset.name"
-"""Class of a loader's dataset; a number is appended for further loaders of the class at a time."""
+"""Class of a loader's dataset, with a number if several loaders have the same class at a time."""
 LOADER_WORKER: Final = "ml.dataloader.worker.id"
 """Number of a worker; ``main``: the training process itself, if the loader has no workers."""
 LOADER_WORKERS: Final = "ml.dataloader.workers.state"

@@ -29,8 +29,8 @@ MAX_BUCKETS = 160
 FINEST_SENT = 8
 """Finest scale that is sent, since Prometheus has no finer buckets.
 
-It merges finer buckets, and moves counts next to empty buckets by one bucket (3.15): the next point
-then appears to be a restart of the histogram."""
+Prometheus merges finer buckets, and moves counts next to empty buckets by one bucket (3.15): the
+next point then appears to be a restart of the histogram."""
 DEFAULT_BOUNDS = tuple(0.001 * 2**i for i in range(17))
 """Default bounds of explicit buckets in seconds, from a millisecond to about a minute."""
 

@@ -225,7 +225,7 @@ class _BoundedSocket:
 
     @property
     def quiet(self) -> bool:
-        """Return whether no data, and no end of the stream, has arrived since the last exchange."""
+        """Return whether neither data nor the end of the stream has arrived since the exchange."""
         # Unsolicited data or the end means that the server has abandoned the connection: a request
         # over it would be lost.
         poll = select.poll()

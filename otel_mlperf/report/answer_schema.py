@@ -86,7 +86,7 @@ def _docstring(node: ast.stmt) -> str:
 
 
 def _flat(text: str | None) -> str:
-    """Return a docstring in one line, in JSON terms."""
+    """Return a docstring in one line, with ``null`` instead of ``None``."""
     return _NONE.sub("null", " ".join((text or "").split()).replace("``", "`"))
 
 

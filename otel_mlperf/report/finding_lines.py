@@ -118,7 +118,10 @@ def finding_text(finding: Finding, *, ranks: int = 1) -> str:
 
 
 def _warned(finding: Finding) -> list[str]:
-    """Return when the first warning was raised, for how long, its repetitions and its limit."""
+    """Return a text on the first warning (time, duration, limit) and the number of later ones.
+
+    The list is empty without warnings.
+    """
     if not finding.warned:
         return []
     first, more = finding.warned[0], len(finding.warned) - 1

@@ -141,7 +141,7 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
 
 
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    # The lower limit applies: one far too long duration would raise the share of busy time.
+    # The lower of two limits: a single wrong, very long duration would raise the first limit.
     if total.overlap_ns > min(_MIN_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
         line = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
         line += "dependent launches and loops of XLA run so, otherwise durations are too long"

@@ -23,7 +23,7 @@ class Placed(Protocol):
 
     @property
     def path(self) -> str:
-        """Names of the enclosing sections and its own, joined by ``/``; empty in steps."""
+        """Names of the enclosing sections and of the section, joined by ``/``; empty in steps."""
 
     @property
     def phase(self) -> str:

@@ -146,7 +146,7 @@ _MAX_CPUS: Final = 1 << 16
 
 
 class CpuReading(NamedTuple):
-    """Reading of the group with the lowest CPU quota; None: not reported."""
+    """Reading of the group with the lowest CPU quota; values that are not reported are None."""
 
     limit_cpus: float | None = None
     cpu_s: float | None = None
@@ -237,7 +237,7 @@ _FILES: Final = {
 
 
 class MemoryReading(NamedTuple):
-    """Reading of the group with the lowest memory limit; None: not reported."""
+    """Reading of the group with the lowest memory limit; values that are not reported are None."""
 
     limit_bytes: int | None = None
     usage_bytes: int | None = None

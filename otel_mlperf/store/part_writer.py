@@ -47,8 +47,8 @@ MERGE_OVER = 8
 Limited because a reader opens all parts, and each node of a run may have so many in each table.
 """
 _LARGE = 1 << 20
-"""Minimum size in bytes of parts that are not merged: at a run's size limit whole parts are
-removed, which must not be too large."""
+"""Minimum size in bytes of parts that are excluded from merging. Whole parts are removed at a run's
+size limit, so that parts must not become too large."""
 _MAX_MERGED_BYTES = 8 << 20
 """Maximum total size in bytes of parts that are merged at a run's end."""
 _GROUP_ROWS = 32_768
@@ -300,7 +300,7 @@ def _remove(parts: Iterable[TablePart]) -> None:
 
 _REMOVAL_ORDER: Final = ("spans", "readings", "sections", "values", "marks", "durations", "steps")
 _SPANS: Final = 1
-"""Index of the last list of parts (windows, then the table ``spans``) whose spans are counted."""
+"""Index in ``trim``'s lists of parts up to which removed spans are counted (windows, ``spans``)."""
 
 
 def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) -> int:

@@ -55,8 +55,8 @@ def list_runs(folder: Path) -> list[RunFolder]:
 def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
     """Return the runs in ``folder``, newest first, and errors of unreadable folders by name.
 
-    Runs of wrapper programs that only started another program are omitted; the started program has
-    a run of its own.
+    Runs of wrapper programs, which only started another program, are omitted: the started program
+    has its own run.
     """
     runs: list[RunFolder] = []
     bad: dict[str, StoreError] = {}

@@ -1,9 +1,9 @@
 """Interface of accelerators of any vendor: devices, instances, and calls to read them.
 
-The module also filters the training processes that can be matched with a driver's. Drivers report
-process ids of the host. In a container the same id is a different process, or none. Therefore only
-processes in the host's PID namespace are matched. (Some newer drivers translate the ids, but this
-cannot be detected and is not used.)
+The module also determines which training processes can be found in the process list of a driver.
+Drivers report process ids of the host. In a container the same id is a different process, or none.
+Therefore only processes in the host's PID namespace are considered. (Some newer drivers translate
+the ids, but this cannot be detected and is not used.)
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GpuVendor(Protocol):
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Return the devices in the order of CUDA's device indices, lost devices included."""
+        """Return the devices in the order of the device indices of processes, with lost devices."""
 
     def detect(self) -> bool:
         """Initialize the library, find devices, and return whether there are devices to read.

@@ -74,7 +74,8 @@ class Gpus:
     """Source of the GPUs of all vendors; each vendor has its own thread and deadline.
 
     ``begin`` and ``take`` never block. A pass ends when each vendor has returned its measurements
-    or has missed its deadline. A vendor that hangs delays only one pass, by the deadline.
+    or has missed its deadline. A vendor that hangs delays one pass by its deadline, and no further
+    pass as long as it hangs.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[
 
     Args:
         environ: The process's environment variables at the time of its first use of CUDA.
-        devices: All GPUs of the machine, for each vendor in the order of its driver.
+        devices: All GPUs that the process can access, for each vendor in the order of its driver.
     """
     # A process uses the GPUs of one vendor; if there are several, the first is assumed.
     devices = [device for device in devices if device.vendor == devices[0].vendor]

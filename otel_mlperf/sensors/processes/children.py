@@ -62,9 +62,10 @@ class ChildFinder:
         self._looks = 0
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return new descendants: without ``known`` ones, and without ``never`` and their children.
+        """Return descendants that are not in ``known``.
 
-        Children of threads other than the first thread may be found a few searches later.
+        Processes in ``never`` and their descendants are excluded. Children of threads other than
+        the first thread may be found a few searches later.
         """
         in_all_threads = self._looks % _THREADS_EVERY == 0
         self._looks += 1
@@ -115,7 +116,7 @@ class CpuTimes(NamedTuple):
 
 
 class EndedChildren:
-    """CPU time of a training process's ended descendants that is in no other count."""
+    """CPU time of a training process's ended descendants that other counts do not include."""
 
     def __init__(self) -> None:
         self._read = self._unread = CpuTimes()

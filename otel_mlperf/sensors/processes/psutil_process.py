@@ -79,7 +79,7 @@ class PsutilChildFinder(ChildFinder):
     """Finder of a process's descendants that scans all processes of the system."""
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return new descendants: without ``known``, and without ``never`` and their children."""
+        """Return descendants not in ``known``, without ``never`` and its processes' descendants."""
         family = {self._pid}
         # A child that has just ended aborts the search; the next search finds the other children.
         with suppress(psutil.Error):
