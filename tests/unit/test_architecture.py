@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import tomllib
 from functools import cache
@@ -93,6 +94,28 @@ def test_imports_by_name_go_down():
                 assert HEIGHT[part] > HEIGHT[name.split(".")[1]], f"{path}:{call.lineno}"
 
     assert seen
+
+
+def imported_modules(path, modules):
+    """The modules of the package that a file imports, for types alone too."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.module in modules:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in modules else node.module
+
+
+def test_no_modules_import_each_other():
+    """There is an order in which every module comes after all that it imports, types included."""
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in python_files("otel_mlperf")
+    }
+    del files["otel_mlperf"]  # the public calls, imported by modules that run as programs
+    graph = {name: {*imported_modules(path, files)} - {name} for name, path in files.items()}
+
+    assert sum(map(len, graph.values())) > len(files)
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def called_and_imported(path):

@@ -13,7 +13,7 @@ from otel_mlperf.recorder.sections.profile_kinds import PROFILES
 from otel_mlperf.recorder.sections.section import Section
 
 if TYPE_CHECKING:
-    from otel_mlperf.recorder.api.span import Handle
+    from otel_mlperf.recorder.api.decorate import Recordable
 
 
 def known_profile(requested: Any) -> str:
@@ -53,7 +53,7 @@ def has_lines(profile: str) -> bool:
     return profile == LineProfile.kind
 
 
-def wrap_lines(handle: Handle, function: Any) -> Any:
+def wrap_lines(handle: Recordable, function: Any) -> Any:
     """Decorate a function so that the lines of its first calls are profiled."""
 
     @functools.wraps(function)

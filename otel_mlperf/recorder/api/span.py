@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from otel_mlperf.recorder.api.block import Decorator
-    from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedName
+    from otel_mlperf.recorder.instruments.open_aggregate import AggregatedName
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 F = TypeVar("F", bound="Callable[..., Any]")

@@ -28,8 +28,8 @@ from otel_mlperf.recorder.sections.section_context import (
 
 if TYPE_CHECKING:
     from otel_mlperf.recorder.core.recording import Recording
-    from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedName
     from otel_mlperf.recorder.instruments.cells import Cells
+    from otel_mlperf.recorder.instruments.open_aggregate import AggregatedName
     from otel_mlperf.recorder.sections.parents import OpenStep, Parents
 
 _REMEMBERED: Final = 4096

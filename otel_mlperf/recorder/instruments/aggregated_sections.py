@@ -20,7 +20,11 @@ from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import TOO_MANY_NAMES, implied_category
 from otel_mlperf.recorder.core.tracks import find_running_loop
 from otel_mlperf.recorder.instruments.aggregated_places import AggregatedPlaces
-from otel_mlperf.recorder.instruments.open_aggregate import OpenAggregate, is_recursion
+from otel_mlperf.recorder.instruments.open_aggregate import (
+    AggregatedName,
+    OpenAggregate,
+    is_recursion,
+)
 from otel_mlperf.recorder.sections.section import reset_and_surface
 from otel_mlperf.recorder.sections.section_context import CURRENT, context_above
 
@@ -33,15 +37,6 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.cells import Cells
     from otel_mlperf.recorder.sections.parents import Parents
     from otel_mlperf.recorder.sections.section import Section
-
-
-class AggregatedName:
-    """Name and category of aggregated calls."""
-
-    __slots__ = ("category", "name")
-
-    def __init__(self, name: str, category: str) -> None:
-        self.name, self.category = name, category
 
 
 class AggregatedSection(OpenAggregate):

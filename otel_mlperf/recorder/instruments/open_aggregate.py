@@ -6,7 +6,7 @@ its covered time when they end. It is never a parent: OpenTelemetry sees the con
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_mlperf.recorder.sections.section_context import (
     NOTHING,
@@ -16,11 +16,17 @@ from otel_mlperf.recorder.sections.section_context import (
     extra_of,
 )
 
-if TYPE_CHECKING:
-    from otel_mlperf.recorder.instruments.aggregated_sections import AggregatedName
-
 LONGEST_NS: Final = 1 << 62
 """Initial value of a minimum, longer than any call."""
+
+
+class AggregatedName:
+    """Name and category of aggregated calls."""
+
+    __slots__ = ("category", "name")
+
+    def __init__(self, name: str, category: str) -> None:
+        self.name, self.category = name, category
 
 
 class Place(NamedTuple):

@@ -20,6 +20,7 @@ from otel_mlperf.recorder.sections.section_context import (
     PARENTS,
     SECTION_KEY,
     SectionContext,
+    TraceContext,
     aggregate_around,
     context_above,
     extra_of,
@@ -32,23 +33,13 @@ from otel_mlperf.recorder.sections.section_span import SectionSpan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from opentelemetry.trace import SpanContext, TraceState
+    from opentelemetry.trace import SpanContext
 
     from otel_mlperf.recorder.core.recording import Recording
 
 _REMEMBERED = 2048
 _MASK = (1 << 64) - 1
 _SAMPLED: Final = 1
-
-
-class TraceContext(NamedTuple):
-    """Trace data for the headers of outgoing requests."""
-
-    trace_id: int
-    flags: int
-    """Flags of W3C Trace Context; bit 0: the trace is sampled here or by the caller."""
-    state: TraceState | None = None
-    """``tracestate`` of the caller, propagated unchanged."""
 
 
 class OtherParent(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import struct
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
@@ -21,7 +21,7 @@ from otel_mlperf.recorder.core.faults import internal_error
 if TYPE_CHECKING:
     from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, TraceState
 
     from otel_mlperf.recorder.core.recording import Recording
 
@@ -46,6 +46,16 @@ def _find_variable() -> ContextVar[Any]:
 
 CURRENT = _find_variable()
 NOTHING: Context = contextvars.Context().run(CURRENT.get)
+
+
+class TraceContext(NamedTuple):
+    """Trace data for the headers of outgoing requests."""
+
+    trace_id: int
+    flags: int
+    """Flags of W3C Trace Context; bit 0: the trace is sampled here or by the caller."""
+    state: TraceState | None = None
+    """``tracestate`` of the caller, propagated unchanged."""
 
 
 class Extra:

@@ -31,6 +31,7 @@ from otel_mlperf.recorder.core.scrub import (
 from otel_mlperf.recorder.sections.section_context import (
     Extra,
     SectionContext,
+    TraceContext,
     extra_of,
     set_safely,
 )
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_mlperf.recorder.core.recording import Recording
-    from otel_mlperf.recorder.sections.parents import TraceContext
 
 MOST_EVENTS: Final = 8
 """Maximum number of events of a section: the journal's size is fixed."""
