@@ -41,7 +41,7 @@ _REASONS: Final = {
 }
 
 
-class AskedRank(NamedTuple):
+class PendingRequest(NamedTuple):
     """Rank with a pending request for a window of ``steps`` steps."""
 
     rank: int
@@ -56,7 +56,7 @@ class StoppedRank(NamedTuple):
     rank: int
     words: str
     """Result as text for the user."""
-    asked: AskedRank | None = None
+    asked: PendingRequest | None = None
     """Request whose window is ending, so that callers can wait for its trace; None: no window."""
 
 
@@ -83,14 +83,14 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
     return {rank: path for rank, path in running.items() if not ranks or rank in ranks}
 
 
-def ask_ranks(journals: dict[int, Path], steps: int) -> list[AskedRank]:
+def request_windows(journals: dict[int, Path], steps: int) -> list[PendingRequest]:
     """Request a window from each rank; after a failure all requests are withdrawn.
 
     Raises:
         JournalError: a rank cannot be reached.
         NotRunning: a rank has not imported torch, so that there is nothing to profile.
     """
-    requested: list[AskedRank] = []
+    requested: list[PendingRequest] = []
     try:
         for rank, path in journals.items():
             requested.append(_request_window(rank, path, steps))
@@ -139,14 +139,14 @@ def _folders(run: RunFolder) -> list[Path]:
     return [shared, on_disk]
 
 
-def _request_window(rank: int, path: Path, steps: int) -> AskedRank:
+def _request_window(rank: int, path: Path, steps: int) -> PendingRequest:
     control = WindowControl(path)
     if not _has_torch(control.word(Word.PID)):
         raise NotRunning(
             f"asking rank {rank} for a profiler window: its program has not imported torch, so "
             "there is nothing to profile"
         )
-    return AskedRank(rank, control, control.ask(steps), steps)
+    return PendingRequest(rank, control, control.ask(steps), steps)
 
 
 def _has_torch(pid: int) -> bool:
@@ -165,11 +165,11 @@ def _stop(rank: int, control: WindowControl) -> StoppedRank:
     taken = control.stop()
     if taken is None:
         return StoppedRank(rank, "no window that was asked for is open")
-    requested = AskedRank(rank, control, taken, steps_of(taken))
+    requested = PendingRequest(rank, control, taken, steps_of(taken))
     return StoppedRank(rank, "its window ends with the step that is open", requested)
 
 
-def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
+def wait_for_trace(run: RunFolder, asked: PendingRequest) -> Path | str:
     """Wait for one rank's window; return its trace, or a text with the reason why there is none."""
     while (answer := asked.control.answer(asked.request)) is None:
         if not asked.control.is_running:
@@ -181,14 +181,14 @@ def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
     return _trace(run, asked.control.word(Word.PID), number)
 
 
-def take_back(asked: AskedRank) -> Literal["taken back", "goes on", "ended"]:
+def take_back(asked: PendingRequest) -> Literal["taken back", "goes on", "ended"]:
     """Withdraw a request if its window has not started; return the resulting state."""
     if asked.control.withdraw(asked.request):
         return "taken back"
     return "goes on" if asked.control.answer(asked.request) is None else "ended"
 
 
-def has_agent(asked: Iterable[AskedRank]) -> bool:
+def has_agent(asked: Iterable[PendingRequest]) -> bool:
     """Return whether an agent has read a journal of these ranks; only then will it read traces."""
     return any(each.control.word(Word.BEAT) for each in asked)
 

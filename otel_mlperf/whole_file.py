@@ -200,13 +200,13 @@ def open_private(path: str, flags: int) -> int:
     Raises:
         OSError: the file cannot be opened, or is not a regular file.
     """
-    fd = open_at_once(path, flags, 0o600)
+    fd = open_without_links(path, flags, 0o600)
     try:
         _check_regular(fd, path)
         if flags & os.O_ACCMODE and os.fstat(fd).st_nlink > 1:
             _copy_linked(path, fd)
             os.close(fd)
-            fd = open_at_once(path, flags, 0o600)
+            fd = open_without_links(path, flags, 0o600)
         _make_private(fd)  # an existing file may have other permissions
     except OSError:
         os.close(fd)
@@ -215,7 +215,7 @@ def open_private(path: str, flags: int) -> int:
 
 
 def _copy_linked(path: str, fd: int) -> None:
-    linked = open_at_once(path, os.O_RDONLY)
+    linked = open_without_links(path, os.O_RDONLY)
     try:
         if not os.path.samestat(os.fstat(linked), os.fstat(fd)):
             raise OSError(errno.EAGAIN, "it was replaced while it was opened", path)
@@ -238,7 +238,7 @@ def read_regular(path: str | Path, at_most_bytes: int = 1 << 30) -> bytes:
     Raises:
         OSError: the file cannot be read, is not regular, or is larger than ``at_most_bytes``.
     """
-    with open(path, "rb", opener=open_at_once) as file:
+    with open(path, "rb", opener=open_without_links) as file:
         size = _check_regular(file.fileno(), path)
         if size > at_most_bytes:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
@@ -257,7 +257,7 @@ def _check_regular(fd: int, path: str | Path) -> int:
     return about.st_size
 
 
-def open_at_once(path: str, flags: int, mode: int = 0o777) -> int:
+def open_without_links(path: str, flags: int, mode: int = 0o777) -> int:
     """Open a file without following links or blocking on a pipe; an ``opener`` of ``open()``."""
     # O_NONBLOCK is required: otherwise opening a pipe would wait for its other end.
     safely = NONBLOCK | NOFOLLOW | CLOEXEC
@@ -275,7 +275,7 @@ def open_to_read(path: str | Path) -> int:
     flags = os.O_RDONLY | NONBLOCK | CLOEXEC
     if _run_around(os.path.dirname(os.path.abspath(path))) is None:
         return os.open(path, flags)
-    return open_at_once(str(path), flags)
+    return open_without_links(str(path), flags)
 
 
 def regular_files(folder: str | Path) -> list[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONTROL = "/test/Mode"
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """The largest request that it takes."""
 
 
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--clients", type=Path)
     parser.add_argument("--no-gzip", action="store_true")
     given = parser.parse_args()
-    options = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
+    options = [("grpc.max_receive_message_length", MAX_BYTES), ("grpc.so_reuseport", 0)]
     if given.no_gzip:
         options.append(("grpc.compression_enabled_algorithms_bitset", 1))
     server = grpc.server(ThreadPoolExecutor(4), handlers=[GrpcFaults(given.log)], options=options)

@@ -21,7 +21,7 @@ from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.profiler_windows import FOLDER, WINDOW_SUFFIX, Window, read_window
 from otel_mlperf.kineto.job import Job, read_result
 from otel_mlperf.own_processes import command
-from otel_mlperf.whole_file import make_folder, open_at_once, open_private
+from otel_mlperf.whole_file import make_folder, open_private, open_without_links
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,7 +218,7 @@ def _read(path: Path) -> tuple[Result, int, int] | None:
 
 def _part(path: Path, at: int, size: int) -> bytes | None:
     try:
-        with open(path, "rb", opener=open_at_once) as file:
+        with open(path, "rb", opener=open_without_links) as file:
             file.seek(at)
             body = file.read(size)
     except OSError:
@@ -249,7 +249,7 @@ def _count_events(trace: Path) -> int:
     # Count occurrences of text, because an unreadable trace cannot be parsed.
     count, rest = 0, b""
     try:
-        with open(trace, "rb", opener=open_at_once) as file:
+        with open(trace, "rb", opener=open_without_links) as file:
             while block := file.read(_TEXT_BLOCK):
                 text = rest + block
                 count += text.count(_EVENT)

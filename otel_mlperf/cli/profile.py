@@ -11,11 +11,11 @@ import typer
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import echo
 from otel_mlperf.errors import NotRunning, UsageError
-from otel_mlperf.journal.profiler_windows import FOLDER, MOST_STEPS
+from otel_mlperf.journal.profiler_windows import FOLDER, MAX_STEPS
 from otel_mlperf.live_profiling import (
-    ask_ranks,
     find_ranks,
     has_agent,
+    request_windows,
     stop_ranks,
     take_back,
     wait_for_trace,
@@ -24,14 +24,14 @@ from otel_mlperf.live_profiling import (
 from otel_mlperf.quantities import plural
 
 if TYPE_CHECKING:
-    from otel_mlperf.live_profiling import AskedRank
+    from otel_mlperf.live_profiling import PendingRequest
     from otel_mlperf.store.run_folders import RunFolder
 
 
 def profile(  # noqa: PLR0913, PLR0917 - one for each option
     run: RunArgument = "latest",
     steps: Annotated[
-        int, typer.Option("--steps", min=1, max=MOST_STEPS, help="Number of steps to record.")
+        int, typer.Option("--steps", min=1, max=MAX_STEPS, help="Number of steps to record.")
     ] = 3,
     rank: Annotated[
         list[int] | None,
@@ -102,7 +102,7 @@ def _profile_steps(
             echo(f"rank {each.rank}: {each.words}")
             requested += [each.asked] if each.asked else []
     else:
-        requested = ask_ranks(journals, steps)
+        requested = request_windows(journals, steps)
         for window in requested:
             print(f"rank {window.rank}: asked for {plural(steps, 'step')} after the next one")
         echo(f"traces go to {chosen.path / FOLDER}")
@@ -110,7 +110,7 @@ def _profile_steps(
         _wait(chosen, requested)
 
 
-def _wait(run: RunFolder, requested: list[AskedRank]) -> None:
+def _wait(run: RunFolder, requested: list[PendingRequest]) -> None:
     """Print the result of each request; Ctrl-C withdraws requests that no process has started."""
     traces: dict[int, Path] = {}
     try:
@@ -132,7 +132,7 @@ def _wait(run: RunFolder, requested: list[AskedRank]) -> None:
         raise NotRunning(f"profile: no trace of rank {', '.join(lost)}")
 
 
-def _withdraw(run: RunFolder, requested: list[AskedRank]) -> None:
+def _withdraw(run: RunFolder, requested: list[PendingRequest]) -> None:
     for window in requested:
         state = take_back(window)
         if state == "taken back":

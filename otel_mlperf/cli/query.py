@@ -32,7 +32,7 @@ def query(
     from otel_mlperf.cli.output import print_answer
     from otel_mlperf.report.query_table import render_query
     from otel_mlperf.store.run_folders import find_run
-    from otel_mlperf.store.run_query import ask_within
+    from otel_mlperf.store.run_query import run_query_in_process
 
-    answer = ask_within(find_run(run), sql, rows, seconds)
+    answer = run_query_in_process(find_run(run), sql, rows, seconds)
     print_answer(answer, partial(render_query, answer), as_json=as_json)

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 def wait_for_now(folder: RunFolder) -> list[str]:
     """Wait until all current records are stored; return messages about missing records."""
     from otel_mlperf.journal.journal_folder import folders_of_run
-    from otel_mlperf.journal.stored_wait import ask_for_tables, find_left, wait_for_tables
+    from otel_mlperf.journal.stored_wait import find_left, request_tables, wait_for_tables
     from otel_mlperf.store.table_reader import load_duckdb
 
-    requested = ask_for_tables(*folders_of_run(folder.facts.id, folder.path))
+    requested = request_tables(*folders_of_run(folder.facts.id, folder.path))
     if not requested:
         return []
     load_duckdb()

@@ -133,7 +133,7 @@ def write_process(run: RunFolder, converted: Conversion) -> None:
     write_part(run.path, "processes", f"imported-{converted.rank}", 1, columns)
 
 
-def strangeness(run: RunFolder, converted: Conversion) -> str:
+def find_mismatch(run: RunFolder, converted: Conversion) -> str:
     """Return the reason why a trace seems to belong to another run; empty if there is none."""
     from otel_mlperf.store.table_reader import Store
 

@@ -204,7 +204,12 @@ class Importer:
 
     def _store(self, converted: Conversion) -> dict[str, Any]:
         """Store the conversion in the requested run, unless empty; return fields of the summary."""
-        from otel_mlperf.importing.imported_run import is_made, make_run, strangeness, write_process
+        from otel_mlperf.importing.imported_run import (
+            find_mismatch,
+            is_made,
+            make_run,
+            write_process,
+        )
         from otel_mlperf.store.table_reader import Store
 
         if converted.is_empty or not (self._run or self._new_run):
@@ -213,7 +218,7 @@ class Importer:
         self._run = run = self._run or make_run(self._new_run, self._run_id, converted)
         same = "SELECT 1 FROM windows WHERE digest = $digest"
         outcome["is_replaced"] = bool(Store(run.path).rows(same, digest=converted.trace.digest))
-        outcome["note"] = strangeness(run, converted)
+        outcome["note"] = find_mismatch(run, converted)
         # Must follow the queries above: otherwise they would find this trace itself.
         store(converted, run.path)
         if is_made(run):

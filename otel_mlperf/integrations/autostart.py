@@ -22,7 +22,7 @@ import msgspec
 
 from otel_mlperf.integrations.start_request import (
     detect_program,
-    is_typed,
+    is_terminal,
     read_autostart,
     short_words,
 )
@@ -47,14 +47,14 @@ def begin() -> None:
     request = read_autostart(os.environ)
     if request is None:
         return
-    program = detect_program(sys.argv, sys.orig_argv, is_prompt=is_typed())
+    program = detect_program(sys.argv, sys.orig_argv, is_prompt=is_terminal())
     is_rank = "RANK" in os.environ
     is_recorded = _is_recorded(program, request, is_rank=is_rank)
     is_starter = is_recorded and not is_rank and request.scope in ("programs", "ranks")
     # Must come before the run starts: the agent and other child processes inherit the environment
     # as it is then.
     if request.scope in ("this", "group") or (is_recorded and is_rank):
-        request.take_away(os.environ)
+        request.remove_from(os.environ)
     elif is_starter:
         _request_recording(request)
     if request.scope == "group":

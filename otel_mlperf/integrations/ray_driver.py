@@ -26,7 +26,7 @@ _LOOP: Final = "train_loop_per_worker"
 
 
 @contextmanager
-def telling_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None]:
+def recording_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None]:
     """Replace a trainer's training function by one that records, while Ray reads it.
 
     Args:

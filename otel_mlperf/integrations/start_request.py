@@ -35,7 +35,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Run id, if a rank of that run starts the process; otherwise empty."""
     restart: int = 0
     """Restart count of that run."""
-    ranks_here: int = 1
+    ranks_per_node: int = 1
     """Number of ranks of that run per node."""
     pid: int = 0
     """Pid of the process that made the request and then became the program by ``exec``, possibly
@@ -55,7 +55,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the value of the environment variable."""
         return msgspec.json.encode(self).decode()
 
-    def take_away(self, environ: MutableMapping[str, str]) -> None:
+    def remove_from(self, environ: MutableMapping[str, str]) -> None:
         """Restore the environment as it was before ``put``."""
         environ.pop(VARIABLE, None)
         if self.python_path is None:
@@ -128,7 +128,7 @@ class Program(NamedTuple):
         return PurePath(self.target).name in {PurePath(word).name for word in words}
 
 
-def is_typed() -> bool:
+def is_terminal() -> bool:
     """Return whether standard input is a terminal."""
     try:
         return os.isatty(0)

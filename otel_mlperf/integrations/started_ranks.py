@@ -100,7 +100,7 @@ def script_rank(told: Autostart, environ: MutableMapping[str, str]) -> Identity:
     local = _number(environ, "LOCAL_RANK")
     return Identity(
         run_id=told.run_id,
-        rank=_number(environ, "NODE_RANK") * told.ranks_here + local,
+        rank=_number(environ, "NODE_RANK") * told.ranks_per_node + local,
         local_rank=local,
         world_size=max(1, _number(environ, "WORLD_SIZE")),
         restart=told.restart,
@@ -125,7 +125,7 @@ def _of_trainer(trainer: Any) -> AbstractContextManager[object]:
     request, recorder = _worker_request(), unreplaced()
     if request is None or recorder is None:
         return nullcontext()
-    return ray_driver.telling_workers(trainer, request, recorder.meta.run_folder)
+    return ray_driver.recording_workers(trainer, request, recorder.meta.run_folder)
 
 
 @harmless
@@ -170,24 +170,24 @@ def _is_worker(process: Any) -> bool:
 
 
 @harmless
-def _variables(scope: Literal["this", "group"], ranks_here: int) -> dict[str, str] | None:
-    request = _of_this_run(scope, ranks_here)
+def _variables(scope: Literal["this", "group"], ranks_per_node: int) -> dict[str, str] | None:
+    request = _of_this_run(scope, ranks_per_node)
     return None if request is None else request.put({})
 
 
-def _of_this_run(scope: Literal["this", "group"], ranks_here: int = 1) -> Autostart | None:
+def _of_this_run(scope: Literal["this", "group"], ranks_per_node: int = 1) -> Autostart | None:
     recorder = unreplaced()
     if not _Starts.are_notified or recorder is None or recorder.meta.pid != os.getpid():
         return None
     before = read_autostart(os.environ)
     path = os.environ.get(_PATH) if before is None else before.python_path
     meta = recorder.meta
-    return Autostart(scope, meta.run_name, path, meta.run_id, meta.restart, ranks_here)
+    return Autostart(scope, meta.run_name, path, meta.run_id, meta.restart, ranks_per_node)
 
 
 @contextmanager
-def _notified(scope: Literal["this", "group"], ranks_here: int = 1) -> Iterator[None]:
-    variables = _variables(scope, ranks_here) or {}
+def _notified(scope: Literal["this", "group"], ranks_per_node: int = 1) -> Iterator[None]:
+    variables = _variables(scope, ranks_per_node) or {}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_mlperf.foreign_errors import raise_foreign
-from otel_mlperf.whole_file import open_at_once, write_whole
+from otel_mlperf.whole_file import open_without_links, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,7 @@ def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunW
 def read_readings(folder: str) -> Published | None:
     """Return the content of the bulletin; None if missing or from another version."""
     try:
-        with open(os.path.join(folder, FILE), "rb", opener=open_at_once) as file:
+        with open(os.path.join(folder, FILE), "rb", opener=open_without_links) as file:
             return _decode(file.read())
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise_foreign(error)

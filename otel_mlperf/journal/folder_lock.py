@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.journal_folder import make_private
 from otel_mlperf.portability import CLOEXEC, NOFOLLOW
-from otel_mlperf.whole_file import open_at_once
+from otel_mlperf.whole_file import open_without_links
 
 with suppress(ImportError):  # Windows, where nothing is recorded
     import fcntl
@@ -24,7 +24,7 @@ _LOCK_WAIT_S: Final = 3.0
 def is_served(folder: Path) -> bool:
     """Return whether an agent has locked the folder."""
     # Non-blocking open: another user may have created a pipe with that name.
-    with suppress(OSError), open(folder / LOCK, "rb", opener=open_at_once) as lock:
+    with suppress(OSError), open(folder / LOCK, "rb", opener=open_without_links) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -211,16 +211,16 @@ class JournalReader:
         """
         return self._implausible + self.ring.damaged()
 
-    def take_gone(self) -> int:
+    def take_lost_count(self) -> int:
         """Return the number of rows lost since the last call by truncation or removal of files."""
         head = self.word(Word.HEAD) if is_closed(self.words) else 0
         lost, self._moved_lost = self._moved_lost, 0
-        return lost + self.ring.take_gone(min(head, self.ring.next))
+        return lost + self.ring.take_lost_count(min(head, self.ring.next))
 
     def damaged_entries(self) -> int:
         """Return the number of entries damaged or cut off since the last call (named ``other``)."""
         count, self._entries.damaged = self._entries.damaged, 0
-        return count + self._chunks.take_gone()
+        return count + self._chunks.take_lost_count()
 
     @property
     def rows(self) -> int:

@@ -144,9 +144,9 @@ class Journal:
         said[Word.PID], said[Word.STATE] = os.getpid(), State.RUNNING
         said[Word.MAGIC] = MAGIC
         self.words[Word.TAIL] = 1
-        self.say_again()
+        self.rewrite_header()
 
-    def say_again(self) -> None:
+    def rewrite_header(self) -> None:
         """Store the whole header again, in case it was overwritten."""
         self.buffer[META_AT : META_AT + len(self._meta)] = self._meta
         for word in _SAID:
@@ -302,7 +302,7 @@ class Journal:
             if head < self.lease.end and self.words[(at >> 3) + 7] != head:
                 ROW.pack_into(self.buffer, at, 0, 0, 0, 0, 0, 0, 0, 0, head)
             self.said[Word.HEAD], self.said[Word.STATE] = head, State.CLOSED
-            self.say_again()
+            self.rewrite_header()
         return self.said[Word.HEAD]
 
     @property

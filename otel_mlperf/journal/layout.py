@@ -93,7 +93,7 @@ OTHER: Final = 1
 """Entry number used for every name beyond the limit."""
 PAYLOAD_BYTES: Final = 44
 MAX_PARTS: Final = 4095
-MOST_LABEL_SETS: Final = 2000
+MAX_LABEL_SETS: Final = 2000
 """Maximum number of labelled series in a journal; values of later series are added to one overflow
 series per name."""
 HISTOGRAM_SCALE: Final = 3
@@ -106,9 +106,9 @@ EPOCH: Final = 1
 ASKED: Final = (2, 3)
 """Numbers of the marks that the package sets: start of the run, start of the epoch, and queries.
 Queries alternate between two numbers: a query still needs the mark of the previous query."""
-FIRST_OWN: Final = 4
+FIRST_PROGRAM_MARK: Final = 4
 """First number for marks of the program."""
-MOST_OWN: Final = 16
+MAX_PROGRAM_MARKS: Final = 16
 """Maximum number of the program's marks for which sums are stored (the newest)."""
 
 ROW: Final = struct.Struct("<QQQQQQIIQ")
@@ -119,7 +119,7 @@ PAYLOAD: Final = struct.Struct("<16sQ28sIQ")
 class Word(IntEnum):
     """Index of each header word. The process writes words before TAIL, the agent TAIL and later.
 
-    A command writes CONTROL and TABLES_ASKED.
+    A command writes CONTROL and TABLES_REQUESTED.
     """
 
     MAGIC = 0
@@ -183,7 +183,7 @@ class Word(IntEnum):
     AGENT_PID = 36
     CONTROL = 37
     """Request of a command to the process (see ``profiler_windows``)."""
-    TABLES_ASKED = 38
+    TABLES_REQUESTED = 38
     """Time of the last request to write the tables immediately, monotonic ns."""
     TABLES_UNTIL = 39
     """Sections that ended before this time (monotonic ns) are in the tables; 0: none are."""

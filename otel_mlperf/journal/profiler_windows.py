@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MOST_STEPS: Final = 10_000
+MAX_STEPS: Final = 10_000
 _STEPS_BITS: Final = 16
 _ANSWER_BITS: Final = 8
 
@@ -129,7 +129,7 @@ class Answer(IntEnum):
 
 def steps_of(request: int) -> int:
     """Return the number of steps in a request."""
-    return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MOST_STEPS)
+    return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MAX_STEPS)
 
 
 def is_stop(request: int) -> bool:

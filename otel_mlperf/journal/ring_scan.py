@@ -183,7 +183,7 @@ class RingScan:
         """Record a truncation: rows from index ``place`` upward were cut off (see ``CutSlots``)."""
         self._cut = CutSlots(len(self._ring), place, below)
 
-    def take_gone(self, head: int = 0) -> int:
+    def take_lost_count(self, head: int = 0) -> int:
         """Return the number of rows cut off since the last call before a poll could read them.
 
         ``head`` is the last slot of a closed journal, an empty row; 0 if unknown.

@@ -19,7 +19,7 @@ import msgspec
 from otel_mlperf.foreign_errors import raise_foreign
 from otel_mlperf.journal.layout import HISTOGRAM_SCALE, START
 from otel_mlperf.value_sums import ValueSums
-from otel_mlperf.whole_file import open_at_once, write_whole
+from otel_mlperf.whole_file import open_without_links, write_whole
 
 _MAX_OPEN: Final = 4096
 MOST_PAUSES: Final = 64
@@ -141,7 +141,7 @@ class RunningSums(msgspec.Struct, array_like=True):
     marks: dict[int, MarkSums] = msgspec.field(default_factory=lambda: {START: MarkSums()})
 
 
-class ToldSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class PublishedSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Published sums of one name; the distribution is decoded on demand."""
 
     count: int
@@ -157,11 +157,11 @@ class ToldSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return _decode_counts(self.counts)
 
 
-class ToldMark(msgspec.Struct, array_like=True, frozen=True):
+class PublishedMark(msgspec.Struct, array_like=True, frozen=True):
     """Published sums of the calls since one mark."""
 
     slot: int
-    sections: dict[int, ToldSums]
+    sections: dict[int, PublishedSums]
 
 
 class Published(msgspec.Struct, array_like=True):
@@ -174,12 +174,12 @@ class Published(msgspec.Struct, array_like=True):
     inside: Inside
     marks: dict[int, msgspec.Raw]
     """Encoded MarkSums by mark number, decoded on demand by ``read_mark``."""
-    read: dict[int, ToldMark] = {}
+    read: dict[int, PublishedMark] = {}
     """Cache of decoded marks."""
 
 
 _decode = msgspec.msgpack.Decoder(Published).decode
-_decode_mark = msgspec.msgpack.Decoder(ToldMark).decode
+_decode_mark = msgspec.msgpack.Decoder(PublishedMark).decode
 _decode_counts = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
@@ -225,14 +225,14 @@ def write_sums(journal: str, next_: int, holes: list[int], sums: RunningSums) ->
 def read_sums(journal: str) -> Published | None:
     """Return the content of the sums file; None if missing or from another version."""
     try:
-        with open(sums_path(journal), "rb", opener=open_at_once) as file:
+        with open(sums_path(journal), "rb", opener=open_without_links) as file:
             return _decode(file.read())
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise_foreign(error)
         return None
 
 
-def read_mark(published: Published, number: int) -> ToldMark | None:
+def read_mark(published: Published, number: int) -> PublishedMark | None:
     """Return the sums since mark ``number``; None if the file does not contain the mark."""
     content = published.marks.get(number)
     if content is not None and number not in published.read:

@@ -41,7 +41,7 @@ def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list
     return missing
 
 
-def ask_for_tables(*folders: str) -> dict[Path, int]:
+def request_tables(*folders: str) -> dict[Path, int]:
     """Request that agents write the tables for the journals in ``folders`` now.
 
     Returns:
@@ -52,7 +52,7 @@ def ask_for_tables(*folders: str) -> dict[Path, int]:
 
 
 def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> list[str]:
-    """Wait until the requested tables are written (see ``ask_for_tables``) or until the timeout.
+    """Wait until the requested tables are written (see ``request_tables``) or until the timeout.
 
     Journals without an agent are not waited for, unless the agent may still be starting.
 
@@ -73,7 +73,7 @@ def _request(path: Path, at_ns: int) -> bool:
     except OSError:  # removed in the meantime, or owned by another user
         return False
     try:
-        return os.pwrite(fd, at_ns.to_bytes(WORD, "little"), Word.TABLES_ASKED * WORD) == WORD
+        return os.pwrite(fd, at_ns.to_bytes(WORD, "little"), Word.TABLES_REQUESTED * WORD) == WORD
     finally:
         os.close(fd)
 

@@ -25,7 +25,7 @@ from otel_mlperf.kineto.linking.collectives import collectives
 from otel_mlperf.kineto.linking.link import link
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.sections import read_sections
-from otel_mlperf.kineto.reading.trace_reader import MOST_BYTES, read_details, read_trace
+from otel_mlperf.kineto.reading.trace_reader import MAX_BYTES, read_details, read_trace
 from otel_mlperf.kineto.spans.budget import Budget, choose
 from otel_mlperf.kineto.spans.critical_path import critical_path
 from otel_mlperf.kineto.spans.event_attributes import collective_attributes, own_attributes
@@ -144,7 +144,7 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     run_id: str = "",
     rank: int | None = None,
     captured: CapturedGraphs | None = None,
-    max_bytes: int = MOST_BYTES,
+    max_bytes: int = MAX_BYTES,
     progress: Callable[[int], None] | None = None,
 ) -> Conversion:
     """Convert one trace file.

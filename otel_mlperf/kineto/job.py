@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_mlperf.settings.trace_sampler import Sampler  # noqa: TC001 - msgspec reads it
-from otel_mlperf.whole_file import open_at_once, replacing
+from otel_mlperf.whole_file import open_without_links, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +70,7 @@ def read_result(path: Path) -> tuple[Result, int, int]:
         msgspec.MsgspecError: the file is not a result file.
     """
     check = 0
-    with open(path, "rb", opener=open_at_once) as file:
+    with open(path, "rb", opener=open_without_links) as file:
         line = file.readline()
         check = zlib.crc32(line)
         # Read in blocks: the calling agent has limited memory.

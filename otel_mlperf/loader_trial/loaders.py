@@ -132,7 +132,7 @@ def setting_of(loader: Any) -> Setting:
     return Setting(num_workers=loader.num_workers, prefetch_factor=loader.prefetch_factor)
 
 
-def count_ahead(loader: Any) -> int:
+def count_prefetched(loader: Any) -> int:
     """Return the number of batches that the workers prefetch; 0 without workers."""
     return int(loader.num_workers * (loader.prefetch_factor or 0))
 

@@ -22,7 +22,7 @@ from otel_mlperf.loader_trial.loader_settings import (
     try_settings,
 )
 from otel_mlperf.loader_trial.loaders import (
-    count_ahead,
+    count_prefetched,
     is_iterable_dataset,
     is_torch_loader,
     made_again,
@@ -127,7 +127,7 @@ def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
     # Workers deliver in rotation: with fewer than two batches per worker, the result would depend
     # on which worker is next.
     turn = max(batches, 2 * setting.num_workers)
-    found = time_batches(again, turn, count_ahead(again), time.perf_counter_ns)
+    found = time_batches(again, turn, count_prefetched(again), time.perf_counter_ns)
     workers = {child.pid for child in active_children()} - known
     return _trial(setting, found, before, [pid for pid in workers if pid])
 

@@ -77,7 +77,7 @@ CUDA_MEMORY: Final = Metric(
     "Memory of PyTorch's CUDA allocator at the start of a step: allocated, reserved.",
     (DEVICE_INDEX, HW_ID, CUDA_MEMORY_STATE),
 )
-CUDA_MEMORY_MOST: Final = Metric(
+CUDA_MEMORY_PEAK_USAGE: Final = Metric(
     "pytorch.cuda.memory.peak",
     "By",
     "gauge",

@@ -141,7 +141,7 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
     "allocator": {
         "basic": (
             runtime.CUDA_MEMORY,
-            runtime.CUDA_MEMORY_MOST,
+            runtime.CUDA_MEMORY_PEAK_USAGE,
             runtime.CUDA_MEMORY_SPLIT,
             runtime.CUDA_RETRIES,
             runtime.CUDA_OOMS,

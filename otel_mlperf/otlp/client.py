@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.transport import WORDS_MOST, ErrorDescriber, Reply, Transport, retry_after
+from otel_mlperf.otlp.transport import (
+    MAX_MESSAGE_CHARS,
+    ErrorDescriber,
+    Reply,
+    Transport,
+    retry_after,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,7 +208,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
 def _error_message(reply: Reply) -> str:
     """Return the message of a refused request, from a ``google.rpc.Status`` or plain text."""
     if "protobuf" not in reply.headers.get("content-type", ""):
-        return reply.body[: 2 * WORDS_MOST].decode("utf-8", "replace")
+        return reply.body[: 2 * MAX_MESSAGE_CHARS].decode("utf-8", "replace")
     try:
         words = [value for field, _, value in wire.fields(reply.body) if field == 2]
     except ValueError:

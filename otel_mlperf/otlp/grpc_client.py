@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
 from otel_mlperf.otlp.client import Client, Outcome, ServerAnswer, partial_success
-from otel_mlperf.otlp.transport import ANSWER_MOST, ErrorDescriber, bounded_wait, tls_context
+from otel_mlperf.otlp.transport import MAX_ANSWER_BYTES, ErrorDescriber, bounded_wait, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ _METHODS: Final = {
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
 }
 _OPTIONS: Final = (
-    ("grpc.max_receive_message_length", ANSWER_MOST),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     ("grpc.primary_user_agent", names.USER_AGENT),
     ("grpc.enable_http_proxy", 0),
 )

@@ -126,7 +126,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
     if row["status"] == "error":
         of_exception = [str(words.get(key, "")) for key in names.EXCEPTION]
         message = description or (describe_error(of_exception) if words else "")
-        error = names.INTERRUPTED_WORDS if row["interrupted"] else message
+        error = names.INTERRUPTED_MESSAGE if row["interrupted"] else message
     left_out = attributes.pop(names.DROPPED_EVENTS, 0) + row.get("marks_left_out", 0)
     no_links = attributes.pop(names.DROPPED_LINKS, 0)
     is_remote = attributes.pop(names.REMOTE_PARENT, False)

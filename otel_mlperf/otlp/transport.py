@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.otlp.endpoint_settings import ServerSettings
 
-WORDS_MOST: Final = 200
+MAX_MESSAGE_CHARS: Final = 200
 _MAX_WAIT_S: Final = 60.0
 _MIN_SECRET_LENGTH: Final = 4
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd]+")
@@ -68,7 +68,7 @@ class ErrorDescriber:
         # Longest first: replacing a part of a secret first would leave the remainder visible.
         for secret in self._secrets:
             words = words.replace(secret, "***")
-        return _UNPRINTABLE.sub(" ", words)[:WORDS_MOST].strip()
+        return _UNPRINTABLE.sub(" ", words)[:MAX_MESSAGE_CHARS].strip()
 
 
 def retry_after(value: str | None, now: float) -> float | None:
@@ -102,7 +102,7 @@ def _secrets(settings: ServerSettings) -> list[str]:
     )
 
 
-ANSWER_MOST: Final = 64 * 1024
+MAX_ANSWER_BYTES: Final = 64 * 1024
 """Default maximum number of bytes to read of an answer's body."""
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _PIECE: Final = 256 * 1024
@@ -121,7 +121,7 @@ class Reply:
 class Transport:
     """Transport of requests to one server over a persistent connection, for use by one thread."""
 
-    def __init__(self, settings: ServerSettings, answer_most: int = ANSWER_MOST) -> None:
+    def __init__(self, settings: ServerSettings, answer_most: int = MAX_ANSWER_BYTES) -> None:
         self._settings, self._answer_most = settings, answer_most
         url = urlsplit(settings.endpoint)
         self._host = url.hostname or ""

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from otel_mlperf.quantities import duration, percent, plural
-from otel_mlperf.report.kernel_facts import captured_words, unknown_row_texts
+from otel_mlperf.report.kernel_facts import captured_texts, unknown_row_texts
 from otel_mlperf.report.kernel_names import short_names
 from otel_mlperf.store.window_facts import (
     KERNEL,
@@ -165,7 +165,7 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     for message in unknown_row_texts(imported.unknown_rows):
         lines += [[(f"  {part}", "")] for part in broken(message, width - 2)]
     if imported.captured is not None:
-        lines.append([("  " + short(captured_words(imported.captured), width - 2), "")])
+        lines.append([("  " + short(captured_texts(imported.captured), width - 2), "")])
     for kind, count in imported.orphans.items():
         lines.append([(f"  {count:,} × {kind.replace('_', ' ')}", "dim")])
     for loss in imported.completeness.losses:

@@ -208,10 +208,10 @@ def _peak(peak: AllocatorPeak, devices: int) -> Iterable[str]:
 def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
     for window in windows:
         if window.captured is not None:
-            yield "graphs", captured_words(window.captured)
+            yield "graphs", captured_texts(window.captured)
 
 
-def captured_words(captured: CapturedWork) -> str:
+def captured_texts(captured: CapturedWork) -> str:
     """Return how many kernels and copies of CUDA graphs were matched with captured operators."""
     if not captured.work:
         return f"no graph was launched that {captured.capture} could explain"

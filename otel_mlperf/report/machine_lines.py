@@ -109,7 +109,7 @@ def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
     return labelled_lines("gpu time", wrapped("", texts, width - LABEL))
 
 
-def step_gpu_words(gpu: StepOnGpu | None) -> list[str]:
+def step_gpu_texts(gpu: StepOnGpu | None) -> list[str]:
     """Return one text such as ``GPU 80.1 ms, idle 12.3 ms, device-bound``; empty without data."""
     if gpu is None:
         return []

@@ -186,7 +186,7 @@ def _cell(use: SectionUse, column: _Column) -> str:
     return "–" if figure is None else column.written(getattr(figure, column.value))
 
 
-def used_words(attributes: Mapping[str, Any]) -> list[str]:
+def usage_texts(attributes: Mapping[str, Any]) -> list[str]:
     """Return the resource use of one span: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
     measures = (
         ("cpu", names.CPU_NS, duration),

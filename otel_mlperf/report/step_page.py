@@ -9,8 +9,8 @@ from otel_mlperf.analysis.profiles.section_operators import add_up
 from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
 from otel_mlperf.quantities import duration, plural, size_and_rate
 from otel_mlperf.report.kernel_names import short_names
-from otel_mlperf.report.machine_lines import step_gpu_words
-from otel_mlperf.report.section_tables import used_words
+from otel_mlperf.report.machine_lines import step_gpu_texts
+from otel_mlperf.report.section_tables import usage_texts
 from otel_mlperf.terminal_lines import WIDTH, Line, columns, folded, left, short, text, wrapped
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _summed(more: list[Span], room: int) -> Line:
 
 def _used(span: Span, width: int) -> list[Line]:
     """Return lines on the measured resource use of the span."""
-    used = used_words(span.attributes)
+    used = usage_texts(span.attributes)
     indent = "    " + _indent(span)
     parts = wrapped("", used, width - len(indent), " · ") if used else []
     return [[(indent + part, "dim")] for part in parts]
@@ -355,7 +355,7 @@ def _heading(rank: RankStep, is_step_kept: bool) -> Line:
     facts = [duration(rank.duration_ns) + _outside(rank)]
     facts += [f"{rank.samples:,} samples"] if rank.samples is not None else []
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
-    facts += step_gpu_words(rank.gpu)
+    facts += step_gpu_texts(rank.gpu)
     if rank.kept or is_step_kept:
         facts.append(f"sampled: {rank.kept}" if rank.kept else "measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]

@@ -108,7 +108,7 @@ class StartedSensor(Generic[SensorT_co]):
             self._sensor.close()
 
 
-def find_brought(group: str) -> list[EntryPoint]:
+def find_entry_points(group: str) -> list[EntryPoint]:
     """Return the installed entry points of ``group``, sorted by name, without loading them."""
     try:
         return sorted(entry_points(group=group), key=lambda entry: entry.name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf.sensors.host.filesystem import FilesystemSensor
 from otel_mlperf.sensors.host.host_sensor import HostSensor
 from otel_mlperf.sensors.processes.training_processes import ProcessSensor
-from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_brought
+from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_entry_points
 
 if TYPE_CHECKING:
     from otel_mlperf.sensors.sensor_kind import Surroundings
@@ -34,4 +34,6 @@ SENSORS: Final[tuple[SensorKind[Any], ...]] = (
 
 def find_brought_sensors(surroundings: Surroundings) -> dict[str, StartedSensor[Any]]:
     """Return the sensors of other packages by name; each must be read in a separate thread."""
-    return {entry.name: StartedSensor(entry.load, surroundings) for entry in find_brought(GROUP)}
+    return {
+        entry.name: StartedSensor(entry.load, surroundings) for entry in find_entry_points(GROUP)
+    }

@@ -30,7 +30,7 @@ _REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]
 _CONSOLE: Final = "console"
 _EXPORTERS: Final = ("otlp_http", "otlp_grpc", _CONSOLE)
 _MAX_NAMED: Final = 12
-MOST_FILE_BYTES: Final = 1 << 20
+MAX_FILE_BYTES: Final = 1 << 20
 
 
 class Unreadable(Exception):
@@ -75,7 +75,7 @@ def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         # Follow links, because Kubernetes mounts configuration as links. Read only regular files:
         # reading a pipe or a device might never end.
-        text = read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode()
+        text = read_regular(os.path.realpath(path), MAX_FILE_BYTES).decode()
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         _substitute(loader, node, environ)

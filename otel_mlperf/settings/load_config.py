@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from otel_mlperf.errors import ConfigError
 from otel_mlperf.settings.config import LEVELS, Config
-from otel_mlperf.settings.declared_config import MOST_FILE_BYTES, declare
+from otel_mlperf.settings.declared_config import MAX_FILE_BYTES, declare
 from otel_mlperf.settings.setting_values import checked
 from otel_mlperf.whole_file import read_regular
 
@@ -97,7 +97,7 @@ def _read_file(path: str) -> dict[str, Any]:
     try:
         # Follow links, because Kubernetes mounts configuration as links. Read only regular files:
         # reading a pipe or a device might never end.
-        content = yaml.safe_load(read_regular(os.path.realpath(path), MOST_FILE_BYTES).decode())
+        content = yaml.safe_load(read_regular(os.path.realpath(path), MAX_FILE_BYTES).decode())
     # ValueError: the bytes are not UTF-8, or a number or date is invalid.
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or error

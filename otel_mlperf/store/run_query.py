@@ -26,9 +26,9 @@ from otel_mlperf.store.table_reader import Store
 if TYPE_CHECKING:
     import duckdb
 
-MOST_ROWS: Final = 200
+MAX_ROWS: Final = 200
 LIMIT_S: Final = 30.0
-MOST_MEMORY_BYTES: Final = 5 << 29
+MAX_MEMORY_BYTES: Final = 5 << 29
 """Maximum data size of the query process: DuckDB's memory, libraries and the answer."""
 _MAX_ANSWER_BYTES: Final = 64 << 20
 _MAX_THREADS: Final = 8
@@ -76,8 +76,8 @@ class _Request(msgspec.Struct, frozen=True, array_like=True):
     limit_s: float
 
 
-def ask_within(
-    run: RunFolder, sql: str, most_rows: int = MOST_ROWS, limit_s: float = LIMIT_S
+def run_query_in_process(
+    run: RunFolder, sql: str, most_rows: int = MAX_ROWS, limit_s: float = LIMIT_S
 ) -> QueryAnswer:
     """Run ``ask`` in a process with limited time and memory, and return its answer.
 
@@ -103,7 +103,7 @@ def ask_within(
     if done.returncode:
         raise QueryError(
             f"asking run {run.path.name}: the process that answers ended with {done.returncode}; "
-            f"it may use {MOST_MEMORY_BYTES >> 20} MiB: narrow it with WHERE, or aggregate less"
+            f"it may use {MAX_MEMORY_BYTES >> 20} MiB: narrow it with WHERE, or aggregate less"
             + (f" ({message[-_LONGEST_ERROR:]})" if message else "")
         )
     return msgspec.json.decode(done.stdout, type=QueryAnswer)
@@ -147,14 +147,14 @@ def _limit_process(limit_s: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001))
     hard_limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
     limit = (
-        MOST_MEMORY_BYTES
+        MAX_MEMORY_BYTES
         if hard_limit == resource.RLIM_INFINITY
-        else min(hard_limit, MOST_MEMORY_BYTES)
+        else min(hard_limit, MAX_MEMORY_BYTES)
     )
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def ask(run: RunFolder, sql: str, most_rows: int = MOST_ROWS) -> QueryAnswer:
+def ask(run: RunFolder, sql: str, most_rows: int = MAX_ROWS) -> QueryAnswer:
     """Return the first rows of one ``SELECT``, which can only read the files of this run.
 
     Raises:

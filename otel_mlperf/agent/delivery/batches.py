@@ -35,7 +35,7 @@ def span_items(spans: Iterable[SampledSpan]) -> list[SpanItem]:
 def _span_item(kept: SampledSpan) -> SpanItem:
     meta, (name, category, phase, constant) = kept.journal.meta, kept.entry
     attributes = constant | kept.attributes()
-    attributes |= dict(zip(names.EXCEPTION, kept.error_words, strict=False))
+    attributes |= dict(zip(names.EXCEPTION, kept.exception_texts, strict=False))
     optional = {
         names.STATUS_DESCRIPTION: kept.stored_description,
         names.DROPPED_EVENTS: kept.dropped_events,

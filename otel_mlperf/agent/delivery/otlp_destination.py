@@ -195,7 +195,7 @@ def _tail(kept: SampledSpan) -> bytes:
 
 
 def _extra(kept: SampledSpan) -> bytes:
-    exception = dict(zip(names.EXCEPTION, kept.error_words, strict=False))
+    exception = dict(zip(names.EXCEPTION, kept.exception_texts, strict=False))
     events = exception_events(kept.unix(kept.end), exception)
     events += [SpanEvent(*event) for event in kept.events]
     events += [mark_event(*mark) for mark in kept.marks]

@@ -84,7 +84,7 @@ def aggregates_outside(state: JournalState) -> list[OutsideRow]:
     return derived
 
 
-def aggregates_left(state: JournalState) -> list[SectionRow]:
+def unreported_aggregates(state: JournalState) -> list[SectionRow]:
     """Return rows of aggregated calls that no step of an ended journal has reported.
 
     Their steps never ended, or had already ended. The rows count in the run's totals, but have no

@@ -13,8 +13,8 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.agent.derivation.aggregates import (
     OutsideRow,
-    aggregates_left,
     aggregates_outside,
+    unreported_aggregates,
 )
 from otel_mlperf.agent.derivation.gpu_times import derive_gpu_times, note_places
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG, NewRows, remember_ended
@@ -106,7 +106,7 @@ def derive_rows(
     selection.add_steps(steps)
     selection.add_outside(outside)
     selection.add_gpu_times(gpu)
-    rest = aggregates_left(journal) if journal.left else []
+    rest = unreported_aggregates(journal) if journal.left else []
     remember_ended(journal)
     return DerivedRows(
         steps=steps,

@@ -17,7 +17,7 @@ from otel_mlperf.agent.derivation.metric_series import Meter
 from otel_mlperf.agent.model.distribution import SeriesTotal
 from otel_mlperf.agent.model.events import SensorReading
 from otel_mlperf.journal.journal_reader import OPEN_TYPE
-from otel_mlperf.journal.layout import MOST_LABEL_SETS, Word
+from otel_mlperf.journal.layout import MAX_LABEL_SETS, Word
 from otel_mlperf.tables.run_tables import InstrumentRow
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import Exemplar
 
 _TOTALS_NS: Final = 5 * 10**9
-_MAX_SERIES: Final = 2 * MOST_LABEL_SETS
+_MAX_SERIES: Final = 2 * MAX_LABEL_SETS
 """Maximum number of labelled series of one rank; each of its processes has at most half as many."""
 _LOST: Final = {
     int(Word.LOST_PAYLOADS): "payloads",

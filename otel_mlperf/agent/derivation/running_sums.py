@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_mlperf.journal.layout import FIRST_OWN, HISTOGRAM_SCALE, MAX_ENTRIES, MOST_OWN, Kind
+from otel_mlperf.journal.layout import (
+    FIRST_PROGRAM_MARK,
+    HISTOGRAM_SCALE,
+    MAX_ENTRIES,
+    MAX_PROGRAM_MARKS,
+    Kind,
+)
 from otel_mlperf.journal.ring_scan import rows_of_kind
 from otel_mlperf.journal.row_sums import by_name, durations_of, own_times
 from otel_mlperf.journal.section_sums import MarkSums, RunningSums, Sums
@@ -54,8 +60,8 @@ def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
     if number == 0 or (previous is not None and previous.slot >= slot):
         return  # a late or overwritten row
     sums.marks[number] = MarkSums(slot)
-    own = [previous for previous in sums.marks if previous >= FIRST_OWN]
-    for outdated in sorted(own)[:-MOST_OWN]:
+    own = [previous for previous in sums.marks if previous >= FIRST_PROGRAM_MARK]
+    for outdated in sorted(own)[:-MAX_PROGRAM_MARKS]:
         del sums.marks[outdated]
 
 

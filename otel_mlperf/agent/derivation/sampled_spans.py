@@ -15,7 +15,7 @@ from otel_mlperf import names
 from otel_mlperf.agent.derivation.new_rows import INTERRUPTED_FLAG
 from otel_mlperf.agent.derivation.rollup import within_budget
 from otel_mlperf.agent.derivation.step_rows import epoch_of
-from otel_mlperf.agent.model.journal_state import KeptStep, RecentStep
+from otel_mlperf.agent.model.journal_state import RecentStep, SampledStep
 from otel_mlperf.agent.model.kept_span import SampledSpan
 from otel_mlperf.agent.model.sampling import INTERRUPTED, PART, reason_to_keep
 from otel_mlperf.journal.layout import Flag
@@ -89,7 +89,7 @@ class SpanSelection:
                 for row in mine["span"].tolist()
                 if (payload := self._batch.take_payload(row))
             }
-            sampled = KeptStep(root, reason, mine.tobytes(), payloads)
+            sampled = SampledStep(root, reason, mine.tobytes(), payloads)
             if _awaits_device_times(mine, span):
                 self._state.steps_awaiting_gpu[span] = sampled
             else:
@@ -117,7 +117,7 @@ class SpanSelection:
             for sampled in self.spans:
                 sampled.gpu = sampled.gpu or gpu.figures.get(sampled.span, {})
 
-    def _add_step(self, span: int, step: KeptStep) -> None:
+    def _add_step(self, span: int, step: SampledStep) -> None:
         """Add the spans of a sampled step, within the step's budget."""
         root, meta, rows = step.root, self._state.meta, np.frombuffer(step.rows, ROW_TYPE)
         budget = self._policy.spans_of_step(meta.rank, meta.world_size, root.trace, step.reason)
@@ -220,7 +220,7 @@ class SpanSelection:
         return sampled
 
 
-def _span_in_step(row: Any, step: KeptStep, state: JournalState) -> SampledSpan:
+def _span_in_step(row: Any, step: SampledStep, state: JournalState) -> SampledSpan:
     flags, span, root = int(row["flags"]), int(row["span"]), step.root
     payload = step.payloads.get(span, {})
     return SampledSpan(
@@ -250,5 +250,5 @@ def _awaits_device_times(rows: Rows, span: int) -> bool:
     return bool((rows["flags"][own] & Flag.ON_DEVICE).any())
 
 
-def _spans(waiting: KeptStep) -> set[int]:
+def _spans(waiting: SampledStep) -> set[int]:
     return set(np.frombuffer(waiting.rows, ROW_TYPE)["span"].tolist())

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_mlperf.agent.intake.pieces import MOST_ROWS
+from otel_mlperf.agent.intake.pieces import MAX_ROWS
 from otel_mlperf.agent.intake.write_ahead_log import Place
 from otel_mlperf.agent.model.events import Left, Mark, Polled
 from otel_mlperf.journal.layout import ROW_BYTES
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.intake.write_ahead_log import Log
     from otel_mlperf.agent.model.events import Event, Seen
 
-MARK_ROWS: Final = MOST_ROWS
+MARK_ROWS: Final = MAX_ROWS
 """Maximum number of new rows, over all journals, between two marks."""
 _MEMORY_BYTES: Final = 4 << 20
 """Maximum size of queued events in memory; further events are read from the log when due."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.ring_scan import Rows
 
-MOST_ROWS: Final = 8_192
+MAX_ROWS: Final = 8_192
 """Maximum number of rows in a piece."""
 
 
@@ -38,17 +38,17 @@ class Piece(NamedTuple):
 
 def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[Piece]:
     """Split the rows of a poll from slot ``begin``, which ended with ``next_`` and ``holes``."""
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MAX_ROWS:
         yield Piece(rows, next_, holes, b"")
         return
     kind = rows["flags"] & 15
     at_row = np.flatnonzero((kind == Kind.SECTION) | (kind == Kind.CANCEL))
-    ended, ends_in = rows[at_row], at_row // MOST_ROWS
+    ended, ends_in = rows[at_row], at_row // MAX_ROWS
     started_at = np.flatnonzero(kind == Kind.BEGIN)
-    needed_from = _needed_from(ended, ends_in, rows[started_at], started_at // MOST_ROWS)
+    needed_from = _needed_from(ended, ends_in, rows[started_at], started_at // MAX_ROWS)
     is_section = ended["flags"] & 15 == Kind.SECTION
-    for number, at in enumerate(range(0, len(rows), MOST_ROWS)):
-        part, later = rows[at : at + MOST_ROWS], rows["seq"][at + MOST_ROWS :]
+    for number, at in enumerate(range(0, len(rows), MAX_ROWS)):
+        part, later = rows[at : at + MAX_ROWS], rows["seq"][at + MAX_ROWS :]
         begin = max(begin, int(part["seq"].max()) + 1)
         reached = begin if len(later) else next_
         missing = [*holes, *later[later < reached].tolist()]

@@ -155,7 +155,7 @@ class Tail:
         entries, damaged = reader.new_entries(), reader.damaged_entries()
         # But put their event first, because rows refer to entries by number.
         named = [Named(name, entries, damaged)] if entries or damaged else []
-        if not len(rows) + (lost := reader.take_gone()):
+        if not len(rows) + (lost := reader.take_lost_count()):
             return iter(named)
         self._unread[name] = max(self._unread.get(name, 0), min(len(rows), reader.rows))
         self.fullness = max(self.fullness, len(rows) / reader.rows)
@@ -191,9 +191,9 @@ class Tail:
             reader.set_word(Word.AGENT_PID, os.getpid())
 
     @property
-    def tables_asked_ns(self) -> int:
+    def tables_requested_ns(self) -> int:
         """Return the time of the last request to write the tables, monotonic ns; 0: never."""
-        times_ns = (reader.word(Word.TABLES_ASKED) for reader in self._readers.values())
+        times_ns = (reader.word(Word.TABLES_REQUESTED) for reader in self._readers.values())
         return max(times_ns, default=0)
 
     def stored(self, until_ns: int, state: AgentState) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from otel_mlperf.agent.model.events import Event
 from otel_mlperf.errors import StoreError
-from otel_mlperf.whole_file import open_at_once, open_private, read_regular
+from otel_mlperf.whole_file import open_private, open_without_links, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -74,7 +74,7 @@ class Log:
         """
         path = self._path(begin.segment)
         try:
-            with open(path, "rb", opener=open_at_once) as file:
+            with open(path, "rb", opener=open_without_links) as file:
                 data = os.pread(file.fileno(), size, begin.at)
         except OSError as error:
             raise StoreError(f"reading the events in {path}: {error.strerror}") from error

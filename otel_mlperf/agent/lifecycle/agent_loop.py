@@ -164,7 +164,7 @@ class Agent:
         until = began + (self._look_s if self._tail.fullness < _BUSY else _BUSY_POLL_S)
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))
-            if self._tail.is_pressing or self._is_asked:
+            if self._tail.is_pressing or self._is_flush_requested:
                 break
 
     def tick(self) -> None:
@@ -185,7 +185,7 @@ class Agent:
         self._put_and_process(self._windows.step(self._state))
         self._put_and_process([*self._publisher.publish(read, self._state)])
         is_due = time.monotonic_ns() - self._marked_ns >= _MARK_NS
-        if self._tail.ended_main or is_due or self._is_asked or not len(self._tail):
+        if self._tail.ended_main or is_due or self._is_flush_requested or not len(self._tail):
             self.mark()
 
     def mark(self) -> None:
@@ -243,10 +243,10 @@ class Agent:
                 self._write(time.time_ns())
 
     @property
-    def _is_asked(self) -> bool:
+    def _is_flush_requested(self) -> bool:
         """Return whether a process has requested the tables since they were last written."""
         # Ignore a time in the future, which would be pending for ever.
-        return self._until_ns[0] < self._tail.tables_asked_ns <= time.monotonic_ns()
+        return self._until_ns[0] < self._tail.tables_requested_ns <= time.monotonic_ns()
 
     def _is_flush_due(self, unix_ns: int) -> bool:
         """Return whether a flush is due, by request or interval.
@@ -256,7 +256,7 @@ class Agent:
         age = unix_ns - (self._state.began_ns or unix_ns)
         interval = min(max(2 * 10**9, age // 6), 60 * 10**9)
         waited = unix_ns - self._state.flushed_ns
-        return self._is_asked or waited >= interval
+        return self._is_flush_requested or waited >= interval
 
     @property
     def _waiting_spans(self) -> int:

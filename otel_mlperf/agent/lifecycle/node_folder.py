@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.ids import safe_name
-from otel_mlperf.whole_file import make_folder, open_at_once, open_private
+from otel_mlperf.whole_file import make_folder, open_private, open_without_links
 
 with suppress(ImportError):  # Windows, where nothing is recorded
     import fcntl
@@ -60,7 +60,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def claim_left_folder(folder: Path) -> Iterator[bool]:
+def claim_ended_folder(folder: Path) -> Iterator[bool]:
     """Lock the folder of an agent that may have ended; yield False if an agent still uses it."""
     lock = _open(folder)
     try:
@@ -72,7 +72,7 @@ def claim_left_folder(folder: Path) -> Iterator[bool]:
 def _open(folder: Path) -> int:
     path = str(folder / _LOCK)
     with suppress(FileNotFoundError):
-        lock = open_at_once(path, os.O_RDONLY)
+        lock = open_without_links(path, os.O_RDONLY)
         # A lock file with further hard links (from a backup) is replaced, unless an agent has
         # locked it.
         if os.fstat(lock).st_nlink > 1 and not _acquire(lock):

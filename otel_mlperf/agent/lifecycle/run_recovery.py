@@ -21,7 +21,7 @@ from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
 from otel_mlperf.agent.lifecycle.ended_run import is_page_due, queue_page
-from otel_mlperf.agent.lifecycle.node_folder import claim_left_folder
+from otel_mlperf.agent.lifecycle.node_folder import claim_ended_folder
 from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
 from otel_mlperf.agent.model.agent_options import Options, read_options, read_stored_options
 from otel_mlperf.agent.model.agent_state import AgentState, write_state
@@ -164,7 +164,7 @@ def _folders_of_agents(run_folder: Path) -> list[Path]:
 
 
 def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
-    with claim_left_folder(place) as is_left:
+    with claim_ended_folder(place) as is_left:
         if not is_left:
             raise RunServed(
                 f"delivering what waits of {place.name}: its agent runs, on another machine or in "

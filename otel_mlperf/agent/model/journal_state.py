@@ -47,7 +47,7 @@ class RecentStep(msgspec.Struct, array_like=True):
     end: int = 0
 
 
-class KeptStep(msgspec.Struct, array_like=True):
+class SampledStep(msgspec.Struct, array_like=True):
     """Section rows of a sampled step, to be converted to spans (after its GPU times, if any)."""
 
     root: Root
@@ -82,7 +82,7 @@ class JournalState(msgspec.Struct):
     """Section rows that wait because their step or request is open, or their root is unknown."""
     held_marks: int = 0
     """Number of consecutive marks at which rows with an unknown root waited."""
-    steps_awaiting_gpu: dict[int, KeptStep] = msgspec.field(default_factory=dict, name="untold")
+    steps_awaiting_gpu: dict[int, SampledStep] = msgspec.field(default_factory=dict, name="untold")
     """Sampled steps that wait for their GPU times, by span id of the step."""
     device_places: dict[int, tuple[str, bool]] = {}
     """Path and concurrency of sections outside steps that wait for their GPU time, by span id."""

@@ -82,8 +82,8 @@ class SampledSpan:
             for key, name in given.items():
                 if self.payload.get(key) is not None:
                     own[name] = self.payload[key]
-        if self.error_words and self.status == "error":
-            own.setdefault(names.ERROR_TYPE, self.error_words[0])
+        if self.exception_texts and self.status == "error":
+            own.setdefault(names.ERROR_TYPE, self.exception_texts[0])
         if self.interrupted:
             own[names.INTERRUPTED] = True
         return own
@@ -101,7 +101,7 @@ class SampledSpan:
         return [*((trace, span, {}, wire.LOCAL) for trace, span in self.links), *given]
 
     @property
-    def error_words(self) -> list[str]:
+    def exception_texts(self) -> list[str]:
         """Return type, message and stack of the exception that left the section; [] without one."""
         return self.payload.get("e") or []
 
@@ -116,15 +116,15 @@ class SampledSpan:
     def status_description(self) -> str:
         """Return the interruption text, the description set by the program, or the error."""
         if self.interrupted:
-            return names.INTERRUPTED_WORDS
+            return names.INTERRUPTED_MESSAGE
         if set_status := self.payload.get("s"):
             return str(set_status[1])
-        return describe_error(self.error_words) if self.error_words else ""
+        return describe_error(self.exception_texts) if self.exception_texts else ""
 
     @property
     def stored_description(self) -> str:
         """Return the status description, or "" if it can be derived from the exception."""
-        derived = describe_error(self.error_words) if self.error_words else ""
+        derived = describe_error(self.exception_texts) if self.exception_texts else ""
         return "" if self.status_description == derived else self.status_description
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from otel_mlperf.analysis.run.given_number import GivenNumber  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.run.given_number import JsonNumber  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.steps.estimates import (  # noqa: TC001 - msgspec reads it
     Estimate,
     Interval,
@@ -98,7 +98,7 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """Known rates, memory and the run's time, by name; the name contains the unit."""
     params: dict[str, Any]
     result: dict[str, Any]
-    last: dict[str, GivenNumber]
+    last: dict[str, JsonNumber]
     machine: dict[str, Any]
     """Ranks, nodes, CPUs and GPUs."""
     kernels: list[KernelMeasures] = []

@@ -19,7 +19,7 @@ from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.findings.cpu_shares import OfHost, OfRank
+    from otel_mlperf.analysis.findings.cpu_shares import HostCpu, RankCpu
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _NAMED: Final = ("sync_in_loop", "blocked_loop")
@@ -73,7 +73,7 @@ def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
 
 
 class _BlockedRank(NamedTuple):
-    rank: OfRank
+    rank: RankCpu
     share: float
     """Share of a step that is untracked and in which the main thread was certainly blocked."""
     writes: float | None
@@ -85,7 +85,7 @@ class _BlockedRank(NamedTuple):
         return self.writes is not None and self.writes >= _WRITES
 
 
-def _blocked_rank(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _BlockedRank:
+def _blocked_rank(rank: RankCpu, host: HostCpu | None, numbers: RunNumbers) -> _BlockedRank:
     steps = numbers.summary.steps
     assert steps is not None
     first = 1 if numbers.summary.warm_up else 0
@@ -103,7 +103,7 @@ def _blocked_rank(rank: OfRank, host: OfHost | None, numbers: RunNumbers) -> _Bl
     return _BlockedRank(rank, share, writes)
 
 
-def _stolen(rank: OfRank, host: OfHost | None) -> float:
+def _stolen(rank: RankCpu, host: HostCpu | None) -> float:
     """Return the share of time in which a hypervisor took the CPU under the running main thread.
 
     Linux does not report steal time per thread: it is attributed in proportion to the running time.

@@ -14,7 +14,7 @@ from otel_mlperf.findings.finding import WIDEST, Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 
 if TYPE_CHECKING:
-    from otel_mlperf.analysis.findings.cpu_shares import CpuShares, OfRank
+    from otel_mlperf.analysis.findings.cpu_shares import CpuShares, RankCpu
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _MIN_STEPS: Final = 10
@@ -50,11 +50,11 @@ def find_contention(numbers: RunNumbers) -> list[Finding]:
     return found
 
 
-def _excess(rank: OfRank) -> float:
+def _excess(rank: RankCpu) -> float:
     return max(0.0, rank.runnable - rank.cpus)
 
 
-def _is_oversubscribed(rank: OfRank, shares: CpuShares) -> bool:
+def _is_oversubscribed(rank: RankCpu, shares: CpuShares) -> bool:
     return (
         row_of("oversubscription").holds(rank.main_waits)
         and rank.runnable > _TOO_MANY * rank.cpus
@@ -62,7 +62,7 @@ def _is_oversubscribed(rank: OfRank, shares: CpuShares) -> bool:
     )
 
 
-def _has_neighbours(rank: OfRank, shares: CpuShares) -> bool:
+def _has_neighbours(rank: RankCpu, shares: CpuShares) -> bool:
     host = shares.host
     return (
         host is not None
@@ -72,7 +72,7 @@ def _has_neighbours(rank: OfRank, shares: CpuShares) -> bool:
     )
 
 
-def _oversubscription(rank: OfRank, short_id: str) -> Finding:
+def _oversubscription(rank: RankCpu, short_id: str) -> Finding:
     row = row_of("oversubscription")
     threads = max(1, int(rank.cpus))
     fields = {"runnable": rank.runnable, "cpus": rank.cpus, "value": rank.main_waits}
@@ -108,7 +108,7 @@ def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
     return Gain(low=low, high=high).centered()
 
 
-def _noisy_neighbour(rank: OfRank, shares: CpuShares, short_id: str) -> Finding:
+def _noisy_neighbour(rank: RankCpu, shares: CpuShares, short_id: str) -> Finding:
     row, host = row_of("noisy_neighbour"), shares.host
     assert host is not None
     fields = {"others": shares.others, "host": host.cpus, "value": rank.main_waits}
@@ -129,7 +129,7 @@ def _noisy_neighbour(rank: OfRank, shares: CpuShares, short_id: str) -> Finding:
     )
 
 
-def _evidence(rank: OfRank) -> dict[str, float]:
+def _evidence(rank: RankCpu) -> dict[str, float]:
     return {
         "main_thread_waits": rank.main_waits,
         "main_thread_on_cpu": rank.main_on_cpu,

@@ -54,7 +54,7 @@ AND (a.name <> $writes OR time_ns <= last)
 GROUP BY ALL ORDER BY ALL"""
 
 
-class OfRank(NamedTuple):
+class RankCpu(NamedTuple):
     """CPU use of one rank's processes, in CPUs or as average number of threads."""
 
     rank: int
@@ -85,7 +85,7 @@ class OfRank(NamedTuple):
         return self.on_cpu.get(role, 0.0) + self.waiting.get(role, 0.0)
 
 
-class OfHost(NamedTuple):
+class HostCpu(NamedTuple):
     """CPU use of the machine on which all ranks ran, in CPUs."""
 
     cpus: float
@@ -97,8 +97,8 @@ class OfHost(NamedTuple):
 class CpuShares(NamedTuple):
     """CPU shares of all ranks and of the host."""
 
-    ranks: list[OfRank]
-    host: OfHost | None
+    ranks: list[RankCpu]
+    host: HostCpu | None
     """None: the run has several hosts, or no readings of the host's CPUs."""
 
     @property
@@ -152,13 +152,13 @@ def _count_hosts(store: Store) -> int:
     return int(hosts)
 
 
-def _host(grown: dict[int, _Rates], levels: dict[int, _Rates], hosts: int) -> OfHost | None:
+def _host(grown: dict[int, _Rates], levels: dict[int, _Rates], hosts: int) -> HostCpu | None:
     rates = grown.get(-1, {})
     cpus = levels.get(-1, {}).get((names.SYSTEM_CPU_COUNT.name, ""))
     time = names.SYSTEM_CPU_TIME.name
     if hosts != 1 or not cpus or (time, "user") not in rates:
         return None
-    return OfHost(
+    return HostCpu(
         cpus=cpus,
         busy=sum(rates.get((time, mode), 0.0) for mode in BUSY),
         stolen=rates.get((time, STOLEN), 0.0),
@@ -166,8 +166,8 @@ def _host(grown: dict[int, _Rates], levels: dict[int, _Rates], hosts: int) -> Of
 
 
 def _rank(
-    rank: int, rates: _Rates, levels: _Rates, host: OfHost | None, over_s: float
-) -> OfRank | None:
+    rank: int, rates: _Rates, levels: _Rates, host: HostCpu | None, over_s: float
+) -> RankCpu | None:
     cpus = levels.get((names.CGROUP_CPU_LIMIT.name, "")) or (host.cpus if host else None)
     on_cpu = rates.get((names.MAIN_THREAD_CPU_TIME.name, ""))
     waits = rates.get((names.MAIN_THREAD_RUN_DELAY.name, ""))
@@ -178,7 +178,7 @@ def _rank(
         # Each role has two series: user and system.
         if name == names.PROCESS_CPU_TIME.name:
             used[label] = used.get(label, 0.0) + rate
-    return OfRank(
+    return RankCpu(
         rank=rank,
         cpus=cpus,
         main_on_cpu=min(1.0, on_cpu),

@@ -75,7 +75,7 @@ _REASONS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 """Ids of the findings that explain a finding, by id and section of the explained finding."""
 
 
-def without_echoes(findings: list[Finding]) -> list[Finding]:
+def without_explained(findings: list[Finding]) -> list[Finding]:
     """Return the findings that no other finding explains."""
     found = {finding.id for finding in findings}
     return [
@@ -168,7 +168,7 @@ def find_all(numbers: RunNumbers) -> list[Finding]:
         findings += _judged(find.__name__, lambda find=find: find(numbers))  # type: ignore[misc]
     for entry in _entry_points():
         findings += _judged(entry.name, lambda entry=entry: _source(entry).find(numbers))  # type: ignore[misc]
-    findings = with_warnings(without_echoes(findings), numbers)
+    findings = with_warnings(without_explained(findings), numbers)
     return worst_findings_first(findings)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 
-MOST_RANKS: Final = 8
+MAX_RANKS: Final = 8
 """Maximum number of ranks evaluated: all ranks step together, so a few represent thousands."""
 _MIN_SAVES: Final = 3
 """Minimum number of checkpoints, and of gaps with only checkpoints, for a median."""
@@ -56,7 +56,7 @@ def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
         phase=summary.steps.phase,
         checkpoint=names.CHECKPOINT,
         garbage=names.GARBAGE_COLLECTION,
-        ranks=MOST_RANKS,
+        ranks=MAX_RANKS,
     )
     return max(0.0, float(around)) * saved if count >= _MIN_SAVES else 0.0
 
@@ -79,9 +79,9 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     if not row.holds(untracked_ns / summary.duration_ns):
         return []
     ((count, gaps_ns),) = numbers.store.rows(
-        _LONG, phase=steps.phase, least=_MIN_GAP_NS, ranks=MOST_RANKS
+        _LONG, phase=steps.phase, least=_MIN_GAP_NS, ranks=MAX_RANKS
     )
-    ranks = min(summary.ranks, MOST_RANKS)
+    ranks = min(summary.ranks, MAX_RANKS)
     spent = min(untracked_ns, float(gaps_ns) / ranks) - time_around_checkpoints_ns(numbers)
     share = spent / summary.duration_ns
     if not count or not row.holds(share):

@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.analysis.live.live_requests import RequestsSeen, look_at_requests
-from otel_mlperf.analysis.live.live_store import MOST_STEPS, StepSeen
+from otel_mlperf.analysis.live.live_store import MAX_STEPS, StepSeen
 from otel_mlperf.errors import JournalError
 from otel_mlperf.journal.bulletin import read_readings
 from otel_mlperf.journal.journal_folder import SHARED_MEMORY, folders_of_run, journals_in, rank_of
@@ -134,7 +134,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
     own = sections[of_step & (sections["span"] == sections["root"])]
     phases = [entries[number][3] for number in own["name"].tolist()]
     phase = names.TRAIN if names.TRAIN in phases else phases[-1] if phases else ""
-    own = own[[its_phase == phase for its_phase in phases]][-MOST_STEPS:]
+    own = own[[its_phase == phase for its_phase in phases]][-MAX_STEPS:]
     payloads, begins = PayloadParts(), rows_of_kind(rows, Kind.BEGIN)
     payloads.feed(rows_of_kind(rows, Kind.PAYLOAD))
     numbers = dict(zip(begins["span"].tolist(), begins["end"].tolist(), strict=True))

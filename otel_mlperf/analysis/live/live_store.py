@@ -23,7 +23,7 @@ _LATE_NS: Final = 60 * 10**9
 exists."""
 
 
-MOST_STEPS: Final = 60
+MAX_STEPS: Final = 60
 """Maximum number of steps per rank: enough for a mean, few enough to be current."""
 
 
@@ -105,7 +105,7 @@ def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
         "tokens, flops "
         "FROM last LEFT JOIN waits USING (rank, restart, n) ORDER BY rank, restart, n",
         phase=phase,
-        most=MOST_STEPS,
+        most=MAX_STEPS,
         data=names.DATA_LOADING,
     )
     return [(rank, StepSeen(*step)) for rank, *step in rows]

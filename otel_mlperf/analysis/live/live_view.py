@@ -23,7 +23,7 @@ from otel_mlperf.analysis.live.live_readings import (
 )
 from otel_mlperf.analysis.live.live_requests import RequestsNow, requests_now
 from otel_mlperf.analysis.run import item_accounts
-from otel_mlperf.analysis.run.given_number import GivenNumber  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.run.given_number import JsonNumber  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.run.run_processes import RUNNING, read_processes
 from otel_mlperf.analysis.steps.step_shares import main_phase, read_steps, read_warm_up
 from otel_mlperf.analysis.summary.work_figures import read_work
@@ -87,7 +87,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="l
     flops_per_s: float | None
     """FLOP/s of all ranks: known operations divided by elapsed time."""
     data_wait: float | None
-    last: dict[str, GivenNumber]
+    last: dict[str, JsonNumber]
     """Last logged value by name."""
     ranks: list[RankNow]
     devices: list[DeviceNow]

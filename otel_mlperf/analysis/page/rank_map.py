@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 120
 """Maximum number of columns."""
-MOST_RANKS: Final = 128
+MAX_RANKS: Final = 128
 """Maximum number of ranks; if exceeded, the ranks with the longest mean step are shown."""
 _MEANS: Final = f"""{CHOSEN}, numbered AS (
     SELECT restart, n,
@@ -57,7 +57,7 @@ def read_rank_map(store: Store, steps: StepFigures, *, has_warm_up: bool) -> Ran
     if not count:
         return None
     size = -(-count // MOST)
-    found = store.rows(_MEANS, size=size, ranks=MOST_RANKS, **values)
+    found = store.rows(_MEANS, size=size, ranks=MAX_RANKS, **values)
     means = {(rank, piece): mean for rank, piece, _, _, _, mean in found}
     pieces: dict[int, list[tuple[int, int, int]]] = {}
     for _, piece, start, first, last, _ in found:

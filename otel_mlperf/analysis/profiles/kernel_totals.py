@@ -27,10 +27,10 @@ from otel_mlperf.analysis.profiles.kernel_rows import (
     table,
 )
 from otel_mlperf.analysis.profiles.recorded_windows import (
-    beside_other_ranks,
     find_unread,
     is_complete,
     read_completeness,
+    with_rank_losses,
 )
 from otel_mlperf.analysis.profiles.window_shapes import (
     AllocatorPeak,
@@ -170,7 +170,7 @@ def find_windows(rows: WindowTables) -> list[WindowFacts]:
     known = read_completeness(rows.completeness)
     windows = [_window(row, known) for row in rows.windows]
     numbers = [row.number for row in rows.windows]
-    windows = beside_other_ranks(windows, numbers)
+    windows = with_rank_losses(windows, numbers)
     return sorted(windows, key=lambda window: (window.rank, window.restart, window.start_ns))
 
 

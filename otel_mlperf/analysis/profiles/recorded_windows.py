@@ -102,7 +102,7 @@ def is_complete(windows: Sequence[WindowFacts]) -> bool:
     return all(window.completeness is None or window.completeness.is_complete for window in windows)
 
 
-def beside_other_ranks(
+def with_rank_losses(
     windows: Sequence[WindowFacts], numbers: Sequence[int | None]
 ) -> list[WindowFacts]:
     """Add steps that only other ranks recorded to the losses of the windows.

@@ -6,5 +6,5 @@ from typing import Annotated
 
 import msgspec
 
-GivenNumber = Annotated[float, msgspec.Meta(extra_json_schema={"nullable": True})]
+JsonNumber = Annotated[float, msgspec.Meta(extra_json_schema={"nullable": True})]
 """A number as passed by the program; non-finite values are null in JSON."""

@@ -86,7 +86,7 @@ def read_epochs(store: Store, phase: str | None) -> list[EpochFigures]:
         _EPOCHS,
         phase=phase,
         memory=names.RUN_MEMORY_PEAK.name,
-        cuda=names.CUDA_MEMORY_MOST.name,
+        cuda=names.CUDA_MEMORY_PEAK_USAGE.name,
         late=_LATE_NS,
         category=names.EPOCH,
         number=f'$."{names.TRAINING_EPOCH}"',

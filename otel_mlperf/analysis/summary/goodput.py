@@ -25,7 +25,7 @@ Key = tuple[int, int]
 """Rank and restart."""
 
 
-class LikeSteps(NamedTuple):
+class StepSums(NamedTuple):
     """Sums over the steps of one process in one phase: either its lost or its other steps."""
 
     phase: str
@@ -57,7 +57,7 @@ class Life:
     """Start of the process: earlier than the start of the run by the time of imports."""
     start_ns: int
     end_ns: int
-    steps: list[LikeSteps] = field(default_factory=list)
+    steps: list[StepSums] = field(default_factory=list)
     outside: list[OutsideSection] = field(default_factory=list)
     first_step_ns: int | None = None
     unfinished_ns: int = 0
@@ -134,7 +134,7 @@ def _add_steps(store: Store, lives: dict[Key, Life], repeated: dict[Key, int]) -
                 known[:] = map(add, known, sums)
                 life.first_step_ns = min(start, life.first_step_ns or start)
     for (key, phase, is_lost), sums in alike.items():
-        lives[key].steps.append(LikeSteps(phase, is_lost, *sums))
+        lives[key].steps.append(StepSums(phase, is_lost, *sums))
     unfinished = store.rows(
         "SELECT rank, restart, sum(end_ns - start_ns)::BIGINT FROM spans "
         "WHERE interrupted AND category = $step GROUP BY ALL",

@@ -167,14 +167,14 @@ def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
         "GROUP BY name, rank, restart",
         cpu=names.RUN_CPU.name,
         peak=names.RUN_MEMORY_PEAK.name,
-        cuda=names.CUDA_MEMORY_MOST.name,
+        cuda=names.CUDA_MEMORY_PEAK_USAGE.name,
         allocated=json.dumps({names.CUDA_MEMORY_STATE: "allocated"})[1:-1],
         resident=names.PROCESS_MEMORY.name,
         worker=json.dumps({names.PROCESS_ROLE: "worker"})[1:-1],
     )
     cpu_s = {(rank, restart): s for name, rank, restart, s in rows if name == names.RUN_CPU.name}
     peaks = [value for name, _, _, value in rows if name == names.RUN_MEMORY_PEAK.name]
-    cuda = [value for name, _, _, value in rows if name == names.CUDA_MEMORY_MOST.name]
+    cuda = [value for name, _, _, value in rows if name == names.CUDA_MEMORY_PEAK_USAGE.name]
     workers = [value for name, _, _, value in rows if name == names.PROCESS_MEMORY.name]
     # Only processes that reported their CPU time: the use of other processes is unknown.
     lives = (

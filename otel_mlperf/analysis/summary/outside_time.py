@@ -56,7 +56,7 @@ class Node:
         mine = (node for node in self.inside if self.beside or not node.beside)
         return self.self_ns + sum(node.total_ns for node in mine)
 
-    def holds_steps(self, phase: str) -> bool:
+    def contains_steps(self, phase: str) -> bool:
         """Return whether steps of ``phase`` ran inside, so that its time is not outside time.
 
         True for a section with an open call, for which this is unknown.
@@ -147,7 +147,7 @@ def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
         node = pending.pop(0)
         if node.beside:
             continue
-        if node.holds_steps(phase):
+        if node.contains_steps(phase):
             pending += node.inside
         else:
             yield node
@@ -309,7 +309,7 @@ def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
     )
 
 
-def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
+def concurrent_sections(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
     """Return sections on other threads and tasks outside steps; means per rank, longest first.
 
     These sections are concurrent: their time may exceed all time outside steps.
@@ -332,7 +332,7 @@ def beside_steps(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
     return sorted(shares, key=lambda share: -share.sum_ns)
 
 
-def with_rows_beside(store: Store, steps: StepFigures, nodes: list[Node]) -> StepFigures:
+def with_concurrent_rows(store: Store, steps: StepFigures, nodes: list[Node]) -> StepFigures:
     """Add a row to the step figures for each concurrent section that is in no step.
 
     For example, sections of DataLoader workers are in no step. The mean of such a row is the self

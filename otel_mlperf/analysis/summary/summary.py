@@ -39,14 +39,14 @@ from otel_mlperf.analysis.summary.logged import add_up, read_last, read_series
 from otel_mlperf.analysis.summary.machine_use import read_losses, read_machine, read_process_use
 from otel_mlperf.analysis.summary.marked_points import read_marks
 from otel_mlperf.analysis.summary.outside_time import (
-    beside_steps,
+    concurrent_sections,
     outside_ns,
     outside_steps,
     read_aggregates,
     read_left_open,
     read_nodes,
     read_tree,
-    with_rows_beside,
+    with_concurrent_rows,
 )
 from otel_mlperf.analysis.summary.progress import read_progress
 from otel_mlperf.analysis.summary.summary_shapes import AsOf, CheckpointTotal, Summary, Telemetry
@@ -133,10 +133,10 @@ def summarize(
     if phase is not None:
         steps, warm_up = _steps_of(store, phase)
         slowest = read_slowest(store, steps, warm_up)
-        steps = with_rows_beside(store, steps, nodes)
+        steps = with_concurrent_rows(store, steps, nodes)
         beyond = outside_ns(store, phase, processes)
         outside = outside_steps(store, nodes, phase, processes, beyond)
-        beside = beside_steps(nodes, processes)
+        beside = concurrent_sections(nodes, processes)
     failure, telemetry = processes.failure(), _telemetry(run, processes)
     series = read_series(store)
     return Summary(

@@ -10,7 +10,7 @@ from typing import Any, get_origin
 
 import msgspec
 
-from otel_mlperf.analysis.run.given_number import GivenNumber  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.run.given_number import JsonNumber  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.run.run_processes import Failure  # noqa: TC001 - msgspec reads it
 from otel_mlperf.analysis.steps.step_shapes import (  # noqa: TC001 - msgspec reads them
     AggregateTotal,
@@ -131,7 +131,7 @@ class ProgramSeries(msgspec.Struct, frozen=True, kw_only=True):
     """``counter``, ``updowncounter``, ``gauge`` or ``histogram``."""
     unit: str
     labels: dict[str, str]
-    value: GivenNumber = 0.0
+    value: JsonNumber = 0.0
     """A counter's total, a histogram's sum, or a gauge's last value on any rank. For an up-down
     counter: the sum of the last values."""
     count: int | None = None
@@ -183,9 +183,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     """Names of the integrations that observed the program."""
     params: dict[str, Any]
     result: dict[str, Any]
-    last: dict[str, GivenNumber]
+    last: dict[str, JsonNumber]
     """Last logged values by name."""
-    counted: dict[str, GivenNumber]
+    counted: dict[str, JsonNumber]
     """The program's own counters and histograms by name, summed over ranks and labels."""
     series: list[ProgramSeries]
     """Each label set of the program's own counters, histograms and gauges."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.kineto.trace_events import Trace
 
-MOST_POINTS: Final = 512
+MAX_POINTS: Final = 512
 
 
 def follow_memory(trace: Trace) -> list[AllocatorRow]:
@@ -70,13 +70,13 @@ def _follow(
 def _parts(time_ns: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first and last change of each part of the timeline.
 
-    A part is a single change or, above ``MOST_POINTS`` changes, one of equally long intervals.
+    A part is a single change or, above ``MAX_POINTS`` changes, one of equally long intervals.
     """
     n = len(time_ns)
-    if n <= MOST_POINTS:
+    if n <= MAX_POINTS:
         return np.arange(n), np.arange(n)
     # Each part reports its last value and its peak, so that merging changes loses no peak.
     span = int(time_ns[-1] - time_ns[0]) + 1
-    part = (time_ns - time_ns[0]) // -(-span // MOST_POINTS)
+    part = (time_ns - time_ns[0]) // -(-span // MAX_POINTS)
     first = np.flatnonzero(np.diff(part, prepend=-1))
     return first, np.append(first[1:], n) - 1

@@ -29,12 +29,12 @@ from otel_mlperf.kineto.counting.unanswered_launches import (
 )
 from otel_mlperf.kineto.counting.window_losses import (
     HOST,
-    LEAST_SHARE,
     LOST_WORK,
     NUMBERED,
     OPERATOR,
     RANKS,
     TIMELESS,
+    TOLERATED_SHARE,
     device_loss,
     judge_window,
 )
@@ -93,7 +93,9 @@ def _of_timeless(
     lost, of = trace.timeless_work, trace.timeless_work + len(work.rows)
     is_reported = any(loss.kind in LOST_WORK for loss in losses)
     return (
-        [Loss(TIMELESS, lost, of, *window)] if lost > LEAST_SHARE * of and not is_reported else []
+        [Loss(TIMELESS, lost, of, *window)]
+        if lost > TOLERATED_SHARE * of and not is_reported
+        else []
     )
 
 

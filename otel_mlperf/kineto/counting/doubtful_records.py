@@ -35,8 +35,8 @@ from otel_mlperf.kineto.counting.window_losses import (
     KERNEL,
     LATE,
     LAUNCH,
-    LEAST_SHARE,
     MEMSET,
+    TOLERATED_SHARE,
     device_loss,
 )
 from otel_mlperf.kineto.linking.linked_events import Place, Role, find_roles
@@ -185,7 +185,7 @@ def _halves(trace: Trace) -> list[Loss]:
         (tails[~np.isin(ids[tails], ids[heads])], heads[~np.isin(ids[heads], ids[tails])])
     )
     many = len(np.union1d(ids[tails], ids[heads]))
-    if len(alone) <= LEAST_SHARE * many:
+    if len(alone) <= TOLERATED_SHARE * many:
         return []
     time = trace.flows.time_ns[alone]
     what = "of autograd, one end each"
@@ -204,7 +204,7 @@ def find_duplicates(trace: Trace) -> list[Loss]:
     is_alike = np.isin(mark, ordered[1:][ordered[1:] == ordered[:-1]])
     _, first = np.unique(mark[is_alike], return_index=True)
     twice = np.delete(rows[is_alike], first)
-    if len(twice) <= LEAST_SHARE * len(rows):
+    if len(twice) <= TOLERATED_SHARE * len(rows):
         return []
     start = events.start_ns[twice]
     return [Loss(DUPLICATE, len(twice), len(rows), int(start.min()), int(start.max()))]

@@ -20,9 +20,9 @@ from otel_mlperf.kineto.counting.window_losses import (
     FRAME,
     FRAMES_END,
     HOST,
-    LEAST_SHARE,
     OPERATOR,
     STEP,
+    TOLERATED_SHARE,
 )
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.trace_events import NONE
@@ -87,7 +87,7 @@ def find_lost_numbers(trace: Trace, window: tuple[int, int]) -> list[Loss]:
 
 def _lost(kinds: frozenset[str], gaps: list[_Gap], have: int) -> Iterator[Loss]:
     missing = sum(gap.missing for gap in gaps)
-    if missing > LEAST_SHARE * (have + missing):
+    if missing > TOLERATED_SHARE * (have + missing):
         begin, end = min(gap.start_ns for gap in gaps), max(gap.end_ns for gap in gaps)
         kind = next(iter(kinds)) if len(kinds) == 1 else HOST
         yield Loss(kind, missing, have + missing, begin, end)
@@ -143,7 +143,7 @@ def find_lost_operators(trace: Trace) -> list[Loss]:
     ids, first = np.unique(events.external[referring], return_index=True)
     lost = ~np.isin(ids, owners)
     # Without any operator in the file, operators were not recorded at all.
-    if not len(owners) or lost.sum() <= LEAST_SHARE * len(ids):
+    if not len(owners) or lost.sum() <= TOLERATED_SHARE * len(ids):
         return []
     start = events.start_ns[np.flatnonzero(referring)[first[lost]]]
     what = "of those that called the device"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.sections import Sections
     from otel_mlperf.kineto.trace_events import Trace
 
-MOST_WORK: Final = 200_000
+MAX_WORK: Final = 200_000
 """Above this number of device events, no ``args`` are read: each event costs about 10 µs."""
 _LONGEST: Final = 400
 
@@ -63,7 +63,7 @@ def find_launches(
         launched_by = np.where(captured == NONE, launched_by, NONE)
         operators += replayed.operators
     where = find_attribution(trace, links, sections or no_sections())
-    text_by_row = _read(trace, links, work, launched_by) if len(work.rows) <= MOST_WORK else {}
+    text_by_row = _read(trace, links, work, launched_by) if len(work.rows) <= MAX_WORK else {}
     texts = sorted(set(text_by_row.values()))
     place = {text: at for at, text in enumerate(texts)}
     text_of = {row: place[text] for row, text in text_by_row.items()}

@@ -34,8 +34,8 @@ from otel_mlperf.kineto.counting.window_losses import (
     GRAPH,
     GRAPH_NODE,
     KERNEL,
-    LEAST_SHARE,
     MEMSET,
+    TOLERATED_SHARE,
 )
 from otel_mlperf.kineto.linking.linked_events import Role, find_roles
 from otel_mlperf.kineto.linking.threads import Innermost
@@ -85,7 +85,7 @@ class Launches(NamedTuple):
         missing = np.bincount(self.kind[self.is_missing], minlength=len(KINDS))
         of = np.bincount(self.kind, minlength=len(KINDS))
         is_none_left = bool(((missing == of) & (of > 0)).any())
-        return is_none_left or bool(missing.sum() > LEAST_SHARE * of.sum())
+        return is_none_left or bool(missing.sum() > TOLERATED_SHARE * of.sum())
 
     def kind_of_calls(self, call: NDArray[np.int32]) -> NDArray[np.uint8]:
         """Return the launch kinds of the events in these rows; a row of NONE is not a launch."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.counting.device_work import Work
     from otel_mlperf.store.window_facts import WholePart
 
-LEAST_SHARE: Final = 0.001
+TOLERATED_SHARE: Final = 0.001
 """Share of a kind of record that may be missing in an intact window: not reported as a loss."""
 
 KERNEL: Final = "kernel"
@@ -75,7 +75,7 @@ _TEXTS: Final = {
 }
 
 
-def loss_words(loss: Loss, begin_ns: int) -> str:
+def format_loss(loss: Loss, begin_ns: int) -> str:
     """Return a loss as a phrase; its times are milliseconds since ``begin_ns``."""
     more = f": {loss.what}" if loss.what else ""
     begin, end = (f"{(at - begin_ns) / 1e6:,.1f}" for at in (loss.start_ns, loss.end_ns))
@@ -91,7 +91,7 @@ def device_loss(
     kind: str,
     work: Work,
     lost: NDArray[np.bool_],
-    share: float = LEAST_SHARE,
+    share: float = TOLERATED_SHARE,
     what: str = "",
 ) -> list[Loss]:
     """Return the loss of the ``lost`` records of ``work``; empty up to a ``share`` of all."""
@@ -119,6 +119,6 @@ def judge_window(
         has_device_times=not any(loss.kind in TOUCHES_DEVICE for loss in losses),
         launches=launches,
         answered=answered,
-        losses=[replace(loss, words=loss_words(loss, begin_ns)) for loss in losses],
+        losses=[replace(loss, words=format_loss(loss, begin_ns)) for loss in losses],
         whole=whole,
     )

@@ -26,7 +26,7 @@ from otel_mlperf.kineto.linking.forest import find_parents
 from otel_mlperf.kineto.linking.host_parents import HostEvents
 from otel_mlperf.kineto.linking.launches import find_launches
 from otel_mlperf.kineto.linking.linked_events import IS_DEVICE, Links, Place, Role, find_roles
-from otel_mlperf.kineto.linking.merged_ranks import split_shared_rows, tell_apart
+from otel_mlperf.kineto.linking.merged_ranks import make_ids_unique, split_shared_rows
 from otel_mlperf.kineto.linking.sections import no_sections
 from otel_mlperf.kineto.linking.threads import find_waiting
 from otel_mlperf.kineto.reading.value_columns import narrowed
@@ -50,7 +50,7 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
     roles = find_roles(trace)
     split_shared_rows(trace, roles)
     set_device_numbers(trace, roles)
-    trace = tell_apart(trace, roles)
+    trace = make_ids_unique(trace, roles)
     is_host = ~np.isin(roles, (*IS_DEVICE, Role.WINDOW))
     around = _nest(trace, roles, is_host)
     backward = find_forward(trace, roles)

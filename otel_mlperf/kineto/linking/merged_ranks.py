@@ -88,7 +88,7 @@ def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
     )
 
 
-def tell_apart(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
+def make_ids_unique(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
     """Return the trace with ids that are unique across ranks; unchanged if it has one rank."""
     rank_of = _ranks_of_tracks(trace, roles)
     if rank_of is None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.record_numbers import RecordNumbers
     from otel_mlperf.kineto.reading.value_columns import TrackTable
 
-MOST_KINDS: Final = 256
+MAX_KINDS: Final = 256
 """Maximum number of categories, so that an index is a byte; all further ones share the last."""
 FLOW_NAMES: Final = {
     "async": "ac2g",
@@ -74,7 +74,7 @@ class EventRows:
         self.timeless_work = 0
         """Number of records on streams that were dropped because they have no usable time."""
         self._names = NameIndex()
-        self._categories = Index(str.lower, MOST_KINDS)
+        self._categories = Index(str.lower, MAX_KINDS)
         self._rows = Growing(
             start_ns=np.int64,
             duration_ns=np.int64,
@@ -170,7 +170,7 @@ class FlowRows:
     def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
         self._tracks = tracks
         self._damage = damage
-        self._kinds = Index(_flow_kind, MOST_KINDS)
+        self._kinds = Index(_flow_kind, MAX_KINDS)
         self._rows = Growing(
             kind=np.uint8, id=np.int64, starts=np.bool_, time_ns=np.int64, track=np.int32
         )

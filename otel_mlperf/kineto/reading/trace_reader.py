@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-MOST_BYTES: Final = 8 << 30
+MAX_BYTES: Final = 8 << 30
 
 
 def read_trace(
-    path: Path, *, max_bytes: int = MOST_BYTES, progress: Callable[[int], None] | None = None
+    path: Path, *, max_bytes: int = MAX_BYTES, progress: Callable[[int], None] | None = None
 ) -> Trace:
     """Read a Chrome trace that PyTorch's profiler wrote, plain or gzip.
 

@@ -65,7 +65,7 @@ class Index(dict[Any, int]):
         return list(self._numbers)
 
 
-MOST_NAMES: Final = 1 << 16
+MAX_NAMES: Final = 1 << 16
 """Maximum number of names stored unchanged; each costs later stages some KB and µs."""
 _MAX_PATTERNS: Final = 1 << 12
 OTHER_NAMES: Final = "(other names)"
@@ -76,17 +76,17 @@ _STEP: Final = "ProfilerStep#"
 class NameIndex(Index):
     """Numbering of names in bounded memory.
 
-    After ``MOST_NAMES`` names, digits in new names are replaced (``op_#``), so that names that
+    After ``MAX_NAMES`` names, digits in new names are replaced (``op_#``), so that names that
     differ only in digits become one. If these exceed a limit, too, new names become
     ``OTHER_NAMES``. Names of steps never change.
     """
 
     def __missing__(self, value: str) -> int:
         numbers = self._numbers
-        if len(numbers) < MOST_NAMES or value.startswith(_STEP):
+        if len(numbers) < MAX_NAMES or value.startswith(_STEP):
             return super().__missing__(value)
         pattern = general_name(value)
-        if pattern not in numbers and len(numbers) >= MOST_NAMES + _MAX_PATTERNS:
+        if pattern not in numbers and len(numbers) >= MAX_NAMES + _MAX_PATTERNS:
             pattern = OTHER_NAMES
         return numbers.setdefault(pattern, len(numbers))
 

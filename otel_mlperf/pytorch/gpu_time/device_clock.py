@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-MOST_EVENTS: Final = 1024
+MAX_EVENTS: Final = 1024
 """Maximum number of events per device: enough for 80 pending steps with five sections each."""
 
 
@@ -30,7 +30,7 @@ class EventPool:
         most: maximum number of events per device.
     """
 
-    def __init__(self, make: Callable[[], Any], most: int = MOST_EVENTS) -> None:
+    def __init__(self, make: Callable[[], Any], most: int = MAX_EVENTS) -> None:
         self._make, self._most = make, most
         self._free: dict[int, list[Any]] = {}
         self._made: dict[int, int] = {}

@@ -22,7 +22,7 @@ from otel_mlperf.journal.contents import DeviceTimes, SectionTimes
 from otel_mlperf.journal.layout import Flag
 from otel_mlperf.pytorch.gpu_time.captures import Captures
 from otel_mlperf.pytorch.gpu_time.device_clock import (
-    MOST_EVENTS,
+    MAX_EVENTS,
     DeviceClock,
     EventPool,
     Stamp,
@@ -84,7 +84,7 @@ class GpuStamps:
         recorder: Recorder,
         cuda: Any,
         clock: Callable[[], int] = time.monotonic_ns,
-        most: int = MOST_EVENTS,
+        most: int = MAX_EVENTS,
         captures: Captures | None = None,
     ) -> None:
         self._recorder, self._cuda, self._clock = recorder, cuda, clock

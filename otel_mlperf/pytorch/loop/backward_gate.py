@@ -12,7 +12,7 @@ from typing import Any, Final
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.pytorch.loop.weave import hide, see, weave
 from otel_mlperf.recorder.api.span import active
-from otel_mlperf.recorder.instruments.graph_size import look_at_pass
+from otel_mlperf.recorder.instruments.graph_size import examine_pass
 
 _NAME: Final = "_otel_mlperf_backward"
 
@@ -47,7 +47,7 @@ class BackwardGate:
         recorder = active()
         if recorder is None:
             return UNSEEN
-        safely(look_at_pass, recorder.kept, recorder.cells, tensors)
+        safely(examine_pass, recorder.kept, recorder.cells, tensors)
         return self
 
     def __enter__(self) -> None:

@@ -22,7 +22,7 @@ from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.core.interrupts import at_once
-from otel_mlperf.recorder.instruments.batch_padding import look_for_padding
+from otel_mlperf.recorder.instruments.batch_padding import examine_padding
 from otel_mlperf.recorder.stepping.batch_size import count_samples
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ class BatchWait(LoopMoment):
 
     def _begins(self, subject: Any) -> None:
         self._iterator = subject
-        if self._first_id == self._made.made_id + 1 and _is_generator_s(3, subject):
+        if self._first_id == self._made.made_id + 1 and _is_generator_request(3, subject):
             self._began_ns = self._loop.step.now_ns = self._made.made_ns
         if self._loop.step.may_have_skipped and _is_passed_over(3, subject):
             self._loop.step.skip_batches()
         data = getattr(subject, "_dataset", None)
-        self._loop.batch_asked(subject, data, records=self._records())
+        self._loop.batch_requested(subject, data, records=self._records())
         resumed, self._resumed = self._resumed, None
         self._section = None if resumed is None else resumed.go_on()
         if self._section is None:
@@ -138,10 +138,10 @@ class BatchWait(LoopMoment):
             self._section = None
 
     def _count(self, iterator: Any, batch: object) -> None:
-        self._loop.batch_given(iterator, count_samples(batch, "auto"), batch)
+        self._loop.batch_received(iterator, count_samples(batch, "auto"), batch)
         recorder = active()
         if recorder is not None and not self._loop.validation.is_open:
-            look_for_padding(recorder.kept, recorder.cells, batch)
+            examine_padding(recorder.kept, recorder.cells, batch)
 
 
 class PausedWait:
@@ -191,7 +191,7 @@ def _is_passed_over(depth: int, iterator: object) -> bool:
     return frame is not None and frame.f_code.co_code[frame.f_lasti] == _FOR
 
 
-def _is_generator_s(depth: int, iterator: object) -> bool:
+def _is_generator_request(depth: int, iterator: object) -> bool:
     """Return whether a generator requests the batch by ``next()``, ``depth`` frames up.
 
     A generator with a ``for`` over the loader does not count: it may be the training loop itself.

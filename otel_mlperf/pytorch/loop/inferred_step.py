@@ -43,7 +43,7 @@ class LoopSource:
     def __contains__(self, source: object) -> bool:
         return self.reference is not None and self.reference() is source
 
-    def forget_gone(self) -> None:
+    def forget_deleted(self) -> None:
         """Forget a deleted iterator, at the start of a step."""
         if self.reference is not None and self.reference() is None:
             self.reference = None
@@ -246,7 +246,7 @@ class InferredStep:
 
     def begin(self, *, is_first: bool = False) -> None:
         """Start a step now; ``is_first``: its loader has provided no batch before."""
-        self.source.forget_gone()
+        self.source.forget_deleted()
         self.is_open = True
         self._left_ns = self._waited = 0
         self.is_after_backward = self.is_doubtful = self.has_failed = False
@@ -330,7 +330,7 @@ class InferredStep:
             self.is_open and source in self.source and batches.given > 1 and bool(batches.untouched)
         )
 
-    def give_up_batches(self) -> None:
+    def cancel_read_ahead(self) -> None:
         """Cancel the step: its batches were read before the loop that trains on them."""
         self.cancel()
         self.source.forget()

@@ -48,7 +48,7 @@ class Loop:
 
     # -- batches --------------------------------------------------------------------------------
 
-    def batch_asked(self, source: Any, data: Any, *, records: bool) -> None:
+    def batch_requested(self, source: Any, data: Any, *, records: bool) -> None:
         """Handle the imminent request of a batch from a loader's iterator.
 
         Args:
@@ -77,7 +77,7 @@ class Loop:
         step.epochs.ask(source)
         step.begin_with(source)
 
-    def batch_given(self, source: Any, samples: int | None, batch: object = None) -> None:
+    def batch_received(self, source: Any, samples: int | None, batch: object = None) -> None:
         """Handle a received batch, with its number of samples if that is known."""
         if self.validation.is_open:
             self.validation.add_batch()
@@ -97,7 +97,7 @@ class Loop:
         """
         self.step.epochs.run_out(source)
         if self.step.is_read_whole(source) and not is_ahead and not self.validation.is_open:
-            self.step.give_up_batches()
+            self.step.cancel_read_ahead()
             return False
         return self.step.run_out(source, is_validated=self.validation.is_open)
 
@@ -189,7 +189,7 @@ class Loop:
     def optimizer_made(self, optimizer: Any) -> None:
         """Handle a new optimizer: another model may be trained from now on."""
         self.step.round.made(optimizer)
-        self._learners.begin_anew()
+        self._learners.forget_latest()
         if self.step.is_open and not self._data and not self.step.batches.passes:
             self.step.cancel()  # a batch was only inspected, or a model tried out
 
@@ -281,7 +281,7 @@ class Loop:
         if not self.depth:
             if self.validation.is_untried:
                 self._data.train(self._other_dataset)  # its batches are for training after all
-            if self._learners.heard and self._learners.heard_teachers(module, self.step.ended):
+            if self._learners.heard and self._learners.are_teacher_calls(module, self.step.ended):
                 self.validation.take_forwards_back()
             if self.validation.is_open:
                 self.validation.end()

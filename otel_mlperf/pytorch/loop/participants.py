@@ -77,7 +77,7 @@ class Learners:
             self._add_inside(module)
         self._latest = known
 
-    def begin_anew(self) -> None:
+    def forget_latest(self) -> None:
         """Forget which module was trained last: its mode does not predict what follows."""
         self._latest = None
 
@@ -116,7 +116,7 @@ class Learners:
         """Note a call between two steps, without a loader's batch."""
         self.heard.add(self._known.get(id(module)) or self._know(module))
 
-    def heard_teachers(self, learning: Any, turn: int) -> bool:
+    def are_teacher_calls(self, learning: Any, turn: int) -> bool:
         """Return whether the calls noted by ``hear`` belong to training, not to a validation.
 
         Teachers are never trained, and were called before the previous step as well. Before the

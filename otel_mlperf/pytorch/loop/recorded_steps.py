@@ -67,7 +67,7 @@ class RecordedSteps:
         """Continue the numbering, unless the program reports its steps, and so their numbers."""
         known, self._done_before = self._done_before, None
         stepping = recorder.stepping
-        if known is None or known[0] is not recorder or stepping.are_said:
+        if known is None or known[0] is not recorder or stepping.are_reported:
             return
         stepping.set_next_number(max(known[1], stepping.next_number()))
 
@@ -78,7 +78,7 @@ class RecordedSteps:
         steps, which would be inside the phase.
         """
         recorder = active()
-        if recorder is None or recorder.stepping.are_said:
+        if recorder is None or recorder.stepping.are_reported:
             return
         if recorder.registry.phase == names.TRAIN:
             self._validation = Phase(names.VALIDATE)

@@ -21,7 +21,7 @@ from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
-from otel_mlperf.recorder.instruments.graph_size import look_at_pass
+from otel_mlperf.recorder.instruments.graph_size import examine_pass
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _record(recorder: Recorder, metric: names.Metric, value: float) -> None:
         recorder.cells.set(metric.name, metric.unit, value)
 
 
-class OtherUpdates:
+class UpdatesOutsideLoop:
     """Counts of optimizer steps outside the loop, by thread or task."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class Backward(LoopMoment):
     def _begins(self, subject: Any) -> None:
         self._loop.backward_begins()
         if self._recorder is not None:
-            look_at_pass(self._recorder.kept, self._recorder.cells, subject)
+            examine_pass(self._recorder.kept, self._recorder.cells, subject)
         super()._begins(subject)
 
 
@@ -195,7 +195,7 @@ class Update(LoopMoment):
         super().__init__(names.OPTIMIZER, loop)
         self._optimizers: list[Any] = []
         self._few = FewUpdates()
-        self.others = OtherUpdates()
+        self.others = UpdatesOutsideLoop()
         """Updates outside the loop."""
 
     def of(self, subject: Any = None) -> Any:

@@ -140,7 +140,7 @@ class Allocator:
         for state, key in _STATES.items():
             kind, size = (*labels, (names.CUDA_MEMORY_STATE, state)), account[key]["all"]
             cells.set(names.CUDA_MEMORY.name, names.CUDA_MEMORY.unit, size["current"], kind)
-            peak_metric = names.CUDA_MEMORY_MOST
+            peak_metric = names.CUDA_MEMORY_PEAK_USAGE
             peak = self._peaks.get((device, key))
             highest = peak.update(size["peak"], size["current"]) if peak else size["peak"]
             self._published_peaks[device, state] = highest

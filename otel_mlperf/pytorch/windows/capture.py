@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
 from otel_mlperf.pytorch.windows import profiler_lock
-from otel_mlperf.pytorch.windows.trace_file import has_begun, has_device_events, write_trace
+from otel_mlperf.pytorch.windows.trace_file import has_device_events, has_started, write_trace
 from otel_mlperf.recorder.core.faults import internal_error, log, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.thread_ident import get_ident
@@ -326,7 +326,7 @@ class Capture:
         self._stop()
         if not was_recording:
             return None
-        if self.is_lost or not has_begun(profiler.profiler.kineto_results):
+        if self.is_lost or not has_started(profiler.profiler.kineto_results):
             warn_once("another profiler has taken over a window: it is lost")
             return None
         path = write_trace(profiler.export_chrome_trace, folder, name)

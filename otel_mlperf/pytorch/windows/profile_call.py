@@ -157,12 +157,12 @@ class BlockProfiling(Profiling):
 
     def _report_path(self, trace: Path) -> None:
         """Report the path of a trace that is not a window of a run."""
-        from otel_mlperf.pytorch.windows.trace_file import tell_place
+        from otel_mlperf.pytorch.windows.trace_file import report_path
 
         if self._recorder is None:
-            tell_place(trace, console=load_config().console)
+            report_path(trace, console=load_config().console)
         elif self._folder is not None:
-            tell_place(trace, console=self._recorder.config.console)
+            report_path(trace, console=self._recorder.config.console)
 
 
 class ScheduledProfiling(Profiling):

@@ -72,7 +72,7 @@ def claim(owner: Owner) -> bool:
     if _owners.setdefault(None, owner) is not owner:
         return False
     # A profiler that another thread starts during this check may be missed: torch then drops our
-    # events; `has_begun` detects that before the export, which would crash.
+    # events; `has_started` detects that before the export, which would crash.
     if _others or sys.modules["torch.autograd.profiler"]._is_profiler_enabled:
         release(owner)
         return False

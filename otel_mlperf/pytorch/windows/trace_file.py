@@ -92,7 +92,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
     return place
 
 
-def has_begun(results: Any) -> bool:
+def has_started(results: Any) -> bool:
     """Return whether the results are of a profiler that was still active when it was stopped."""
     for name in ("trace_start_ns", "trace_start_us"):  # the latter until torch 2.4
         if hasattr(results, name):
@@ -114,7 +114,7 @@ def has_device_events(trace: Path) -> bool:
     return False
 
 
-def tell_place(trace: Path, *, console: bool) -> None:
+def report_path(trace: Path, *, console: bool) -> None:
     """Log the path of a trace without a run; on ``console``, print the first one of each folder."""
     log.info("profiler trace: %s", trace)
     if not console or trace.parent in _reported_folders:

@@ -99,13 +99,13 @@ def _write(profile: Any, recorder: Recorder | None) -> Path:
     from otel_mlperf.pytorch.windows.trace_file import (
         folder_without_run,
         name_without_run,
-        tell_place,
+        report_path,
         write_trace,
     )
 
     if recorder is None:
         path = write_trace(profile.export_chrome_trace, folder_without_run(), name_without_run())
-        tell_place(path, console=load_config().console)
+        report_path(path, console=load_config().console)
         return path
     section = recorder.sections.enter(names.SPAN_PROFILER_EXPORT, names.PROFILER)
     try:

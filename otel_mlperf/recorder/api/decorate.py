@@ -30,7 +30,7 @@ class Recordable(Protocol):
     name: Any
     attributes: Mapping[str, Any] | None
 
-    def short_way(self) -> Any:
+    def new_section(self) -> Any:
         """Return a new section, to be entered; None if nothing is recorded."""
 
     def named(self, name: str, attributes: Mapping[str, Any]) -> Any:
@@ -84,7 +84,7 @@ def _wrapper_of(function: Any) -> Callable[[Any, Any], Any] | None:
 def _wrap_coroutine(handle: Recordable, function: Any) -> Any:
     @functools.wraps(function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        section = handle.short_way()
+        section = handle.new_section()
         if section is None:
             return await function(*args, **kwargs)
         with section:
@@ -99,7 +99,7 @@ class _Body:
     __slots__ = ("_adds_up", "_inside", "_is_current", "_section")
 
     def __init__(self, handle: Recordable) -> None:
-        self._section = section = handle.short_way()
+        self._section = section = handle.new_section()
         # False for a substitute that records nothing, which never becomes current.
         self._is_current = isinstance(section, SectionContext)
         self._adds_up = self._is_current and section.adds_up

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions
 
-from otel_mlperf.journal.layout import MOST_LABEL_SETS
+from otel_mlperf.journal.layout import MAX_LABEL_SETS
 from otel_mlperf.recorder.core.faults import callback_failed, internal_error
 from otel_mlperf.recorder.instruments.cells import content_of
 from otel_mlperf.recorder.instruments.instrument_series import LabelSets
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _EVERY_NS: Final = 5_000_000_000
 _MIN_INTERVAL_RATIO: Final = 1000
 """Minimum interval between calls, as a multiple of the callbacks' duration."""
-_MAX_OBSERVATIONS: Final = 2 * MOST_LABEL_SETS
+_MAX_OBSERVATIONS: Final = 2 * MAX_LABEL_SETS
 _OPTIONS: Final = CallbackOptions()
 _asked: list[ObservedInstrument] = []
 

@@ -58,7 +58,7 @@ def wrap_lines(handle: Recordable, function: Any) -> Any:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        section = handle.short_way()
+        section = handle.new_section()
         if section is None:
             return function(*args, **kwargs)
         recorder = recording.active()

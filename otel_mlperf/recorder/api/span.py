@@ -182,7 +182,7 @@ class Handle:
             internal_error(error)
             return Invisible()
 
-    def short_way(self) -> Any:
+    def new_section(self) -> Any:
         """Return a new section, to be entered; None if nothing is recorded."""
         try:
             return None if _active is None or is_compiling() else self.open()
@@ -228,9 +228,9 @@ class _Unused(Handle):
         self.note_use()
         return Handle.__enter__(self)
 
-    def short_way(self) -> Any:
+    def new_section(self) -> Any:
         self.note_use()
-        return Handle.short_way(self)
+        return Handle.new_section(self)
 
     def note_use(self) -> None:
         """Register the first use if nothing is recorded, unless torch.compile is tracing."""

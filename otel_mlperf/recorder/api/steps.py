@@ -15,7 +15,7 @@ from otel_mlperf.recorder.api.span import active, is_compiling, note_unrecorded,
 from otel_mlperf.recorder.core.faults import internal_error, try_again, warn_once
 from otel_mlperf.recorder.core.interrupts import at_once, raises_afterwards
 from otel_mlperf.recorder.core.scrub import describe_exception, is_failure
-from otel_mlperf.recorder.instruments.batch_padding import look_for_padding
+from otel_mlperf.recorder.instruments.batch_padding import examine_padding
 from otel_mlperf.recorder.stepping.abandoned_loops import is_suspicious
 from otel_mlperf.recorder.stepping.batch_size import count_elements, count_samples, count_tokens
 from otel_mlperf.recorder.stepping.planned_steps import find_batches
@@ -175,7 +175,7 @@ class _Turns:
                     step.samples = _added(step.samples, count_samples(batch, samples))
                     step.elements = _added(step.elements, count_elements(batch))
                     if self._recorder is not None:
-                        look_for_padding(self._recorder.kept, self._recorder.cells, batch)
+                        examine_padding(self._recorder.kept, self._recorder.cells, batch)
                 if tokens is not None:
                     step.tokens = _added(step.tokens, count_tokens(batch, tokens))
         except Exception as error:  # noqa: BLE001 - recording never raises

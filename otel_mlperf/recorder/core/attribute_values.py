@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAME_BYTES = 256
 TEXT_BYTES = 4096
-MOST_ATTRIBUTES = 64
+MAX_ATTRIBUTES = 64
 UNNAMED = "unnamed"
 _MAX_ITEMS = 128
 _INT64 = 1 << 63
@@ -32,11 +32,11 @@ _LISTS = (list, tuple, set, frozenset, range)
 
 def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
     """Return at most 64 attributes whose values every backend accepts, without ``None`` values."""
-    if len(given) <= MOST_ATTRIBUTES and all(map(_is_safe, given, given.values())):
+    if len(given) <= MAX_ATTRIBUTES and all(map(_is_safe, given, given.values())):
         return dict(given)
     attributes: dict[str, Any] = {}
     for key, value in given.items():
-        if len(attributes) >= MOST_ATTRIBUTES:
+        if len(attributes) >= MAX_ATTRIBUTES:
             break
         if value is not None:
             attributes[safe_name_text(key)] = safe_value(value)

@@ -33,7 +33,7 @@ _CONTAINERS: Final = (Mapping, list, tuple)
 Rows = list[list[int]]
 
 
-def look_for_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
+def examine_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
     """Count the padding of a batch, if it is to be examined; never raises.
 
     ``kept`` is the recorder's state by class, in which the counter of batches is stored.

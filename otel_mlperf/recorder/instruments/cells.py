@@ -23,7 +23,7 @@ from otel_mlperf.journal.layout import (
     BUCKETS_AT,
     BUCKETS_IN_CELL,
     HISTOGRAM_SCALE,
-    MOST_LABEL_SETS,
+    MAX_LABEL_SETS,
     HistogramCell,
 )
 from otel_mlperf.recorder.core.faults import warn_once
@@ -176,10 +176,10 @@ class Cells:
         if not content[4] or content in self._shared:
             return content
         cells = self._journal.shape.cells
-        if self._labelled < MOST_LABEL_SETS and self._taken < cells - cells // 4:
+        if self._labelled < MAX_LABEL_SETS and self._taken < cells - cells // 4:
             self._labelled += 1
             return content
-        warn_once(_TOO_MANY, MOST_LABEL_SETS, names.OVERFLOW)
+        warn_once(_TOO_MANY, MAX_LABEL_SETS, names.OVERFLOW)
         return (*content[:4], OVERFLOW)
 
 

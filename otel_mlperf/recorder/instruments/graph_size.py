@@ -160,7 +160,7 @@ def _count_looped_weights(nodes: set[Any]) -> int:
     return sum(count >= _OFTEN for node, count in uses.items() if node.name() == _WEIGHT)
 
 
-def look_at_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
+def examine_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
     """Count a backward pass that is about to start, and store its size if it is in ``COUNTED``.
 
     Args:
@@ -170,14 +170,14 @@ def look_at_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
     """
     passes = kept[_Passes] = kept.get(_Passes, 0) + 1
     if passes in COUNTED:
-        tell_size(tensors, cells)
+        store_size(tensors, cells)
 
 
 class _Passes:
     """Key of the number of backward passes in the recorder's state."""
 
 
-def tell_size(tensors: Any, cells: Cells) -> None:
+def store_size(tensors: Any, cells: Cells) -> None:
     """Store node counts and slowing settings of a backward pass in cells, for the agent.
 
     Args:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from otel_mlperf import names
 from otel_mlperf.foreign_errors import is_foreign
-from otel_mlperf.journal.layout import MOST_LABEL_SETS
+from otel_mlperf.journal.layout import MAX_LABEL_SETS
 from otel_mlperf.recorder.core.attribute_values import (
-    MOST_ATTRIBUTES,
+    MAX_ATTRIBUTES,
     NAME_BYTES,
     safe_name_text,
     safe_value,
@@ -192,9 +192,9 @@ class LabelSets(Generic[S]):
             for key, value in labels.items()
             if value is not None
         }
-        series = self._of(tuple(sorted(exact.items())[:MOST_ATTRIBUTES]))
+        series = self._of(tuple(sorted(exact.items())[:MAX_ATTRIBUTES]))
         is_text = all(value.__class__ is str for value in labels.values())
-        if is_text and len(self._known) < 2 * MOST_LABEL_SETS:
+        if is_text and len(self._known) < 2 * MAX_LABEL_SETS:
             self._known[tuple(labels.items())] = series
         return series
 
@@ -202,8 +202,8 @@ class LabelSets(Generic[S]):
         series = self._series.get(labels)
         if series is not None:
             return series
-        if len(self._series) > MOST_LABEL_SETS:
-            warn_once(_TOO_MANY.format(MOST_LABEL_SETS, self._name, names.OVERFLOW))
+        if len(self._series) > MAX_LABEL_SETS:
+            warn_once(_TOO_MANY.format(MAX_LABEL_SETS, self._name, names.OVERFLOW))
             labels = OVERFLOW
         return self._series.setdefault(labels, self._make(labels))
 

@@ -10,7 +10,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
-from otel_mlperf.journal.layout import ASKED, EPOCH, FIRST_OWN, START, Kind, Word
+from otel_mlperf.journal.layout import ASKED, EPOCH, FIRST_PROGRAM_MARK, START, Kind, Word
 
 if TYPE_CHECKING:
     from otel_mlperf.journal.journal_writer import Journal
@@ -39,7 +39,7 @@ class Marks:
 
     def __init__(self, journal: Journal, cells: Cells) -> None:
         self._journal, self._cells = journal, cells
-        self._number = itertools.count(FIRST_OWN).__next__
+        self._number = itertools.count(FIRST_PROGRAM_MARK).__next__
         self._asked = itertools.cycle(ASKED).__next__
         self.start = Mark(journal, START, 0, time.monotonic_ns())
         self.epoch = self.asked = self.start

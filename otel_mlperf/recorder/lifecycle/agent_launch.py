@@ -157,7 +157,7 @@ class AgentWatch:
         With a damaged header or without the file, no agent would accept or find the journal.
         """
         try:
-            self._journal.say_again()
+            self._journal.rewrite_header()
             if self._journal.is_removed:
                 make_private(os.path.dirname(self._journal.path))
                 self._journal.make_file_again()

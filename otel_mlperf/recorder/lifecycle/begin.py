@@ -30,7 +30,7 @@ from otel_mlperf.recorder.core.scrub import clean
 from otel_mlperf.recorder.instruments.garbage_collection import watch_garbage
 from otel_mlperf.recorder.lifecycle.agent_launch import AgentWatch, agent_environ
 from otel_mlperf.recorder.lifecycle.clocks import start_clocks
-from otel_mlperf.recorder.lifecycle.process_use import ProcessUse, tell_imports
+from otel_mlperf.recorder.lifecycle.process_use import ProcessUse, store_import_time
 from otel_mlperf.recorder.lifecycle.recorder import Recorder, make_recorder, watch_forks
 from otel_mlperf.recorder.lifecycle.run import Run
 from otel_mlperf.recorder.lifecycle.run_folder import (
@@ -133,7 +133,7 @@ def _join_provider(run: Run) -> None:
 def _watch_process(run: Run, recorder: Recorder) -> None:
     use = ProcessUse(recorder.cells)
     if not is_interactive():  # in an interactive session, the time before was idle
-        tell_imports(recorder.cells, recorder.meta.monotonic_ns)
+        store_import_time(recorder.cells, recorder.meta.monotonic_ns)
     recorder.stepping.now_and_then.append(use.look)
     recorder.stepping.peaks.append(use.peaks)
     run.before_end.append(use.finish)

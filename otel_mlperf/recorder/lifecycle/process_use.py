@@ -22,7 +22,7 @@ _START_TICKS: Final = 19
 """Index of the start time since boot in ``/proc/<pid>/stat``, counted behind the name."""
 
 
-def tell_imports(cells: Cells, start_ns: int) -> None:
+def store_import_time(cells: Cells, start_ns: int) -> None:
     """Record the age of the process at ``start_ns``, the monotonic start of its first run."""
     global _is_recorded
     age_s = None if _is_recorded else read_age_s()

@@ -281,7 +281,7 @@ class Run:
         _call_all(self.before_end)
         failure = self._failure
         if error is not None and is_failure(error):
-            recorder.sections.tell_failure(section, error)
+            recorder.sections.notify_failure(section, error)
             failure = describe_exception(error, with_text=recorder.config.exception_text)
         # In this order:
         # 1. New sections no longer find the recorder.
@@ -335,7 +335,7 @@ class Run:
                 return  # a second ``start()`` has failed, not this run
             if recorder is not None and self._is_open and is_failure(error):
                 if self._section is not None:
-                    recorder.sections.tell_failure(self._section, error)
+                    recorder.sections.notify_failure(self._section, error)
                 with_text = recorder.config.exception_text
                 self._failure = describe_exception(error, with_text=with_text)
         except Exception as problem:  # noqa: BLE001 - the program's exception propagates

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.journal.layout import ROW, ROW_BYTES, START, Flag, Kind
-from otel_mlperf.journal.section_sums import Inside, ToldMark, read_mark
+from otel_mlperf.journal.section_sums import Inside, PublishedMark, read_mark
 from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.attribute_values import safe_name_text
 from otel_mlperf.recorder.core.faults import internal_error, warn_once
@@ -26,17 +26,19 @@ from otel_mlperf.recorder.lifecycle.stats_source import Known, copy_known
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_mlperf.journal.section_sums import NewCalls, ToldSums
+    from otel_mlperf.journal.section_sums import NewCalls, PublishedSums
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.recorder.lifecycle.stats_source import AddedUp
 
 
-def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[str, SectionStats]:
+def compute_stats(
+    known: Known, mark: Mark, name_of: Callable[[int], str]
+) -> dict[str, SectionStats]:
     """Return statistics of the sections that ended after a mark, the largest total first.
 
     ``name_of`` returns the section name of an entry.
     """
-    agent_sums = read_told(known, mark)
+    agent_sums = read_agent_sums(known, mark)
     sections = agent_sums.sections if agent_sums else {}
     new = new_calls(known, mark.slot)
     self_ns = {number: of.self_ns for number, of in sections.items()}
@@ -61,7 +63,7 @@ def work_out(known: Known, mark: Mark, name_of: Callable[[int], str]) -> dict[st
 
 
 def _stats(
-    name: str, self_ns: int, agent_sums: ToldSums | None, new: NewCalls | None
+    name: str, self_ns: int, agent_sums: PublishedSums | None, new: NewCalls | None
 ) -> SectionStats:
     if new is None:
         assert agent_sums is not None
@@ -69,7 +71,7 @@ def _stats(
         return SectionStats(name, agent_sums.count, total, self_ns, least, most, ([agent_sums], []))
     total, _, least, most, durations = new
     if agent_sums is None:
-        calls: tuple[list[ToldSums], list[int]] = ([], durations)
+        calls: tuple[list[PublishedSums], list[int]] = ([], durations)
         return SectionStats(name, len(durations), total, self_ns, least, most, calls)
     return SectionStats(
         name,
@@ -82,13 +84,13 @@ def _stats(
     )
 
 
-def read_told(known: Known, mark: Mark) -> ToldMark | None:
+def read_agent_sums(known: Known, mark: Mark) -> PublishedMark | None:
     """Return the agent's sums since a mark; None if they are missing or incomplete."""
     published = known.published
     next_ = 1 if published is None else published.next
     if mark.slot >= next_ - 1:
         # The agent has summed no row after the mark: the ring contains all unless overwritten.
-        return ToldMark(mark.slot, {}) if mark.slot >= known.first - 1 else None
+        return PublishedMark(mark.slot, {}) if mark.slot >= known.first - 1 else None
     agent_sums = None if published is None else read_mark(published, mark.number)
     return (
         agent_sums if agent_sums and agent_sums.slot == mark.slot and known.first <= next_ else None
@@ -231,7 +233,7 @@ class RunStats:
             warn_once(_UNKNOWN, since)
             mark, word = marks.start, "start"
         return Stats(
-            work_out(known, mark, lambda number: recorder.registry.about(number)[0]),
+            compute_stats(known, mark, lambda number: recorder.registry.about(number)[0]),
             run=self._name,
             since=word,
             elapsed_ns=max(0, known.now_ns - mark.time_ns),
@@ -254,7 +256,7 @@ def _set_mark(recorder: Recorder, name: Any) -> Mark:
 
 def _missing(known: Known, mark: Mark) -> list[str]:
     missing = []
-    if read_told(known, mark) is None:
+    if read_agent_sums(known, mark) is None:
         missing.append(_NOT_TOLD)
     if (dropped := known.dropped - mark.dropped) > 0:
         missing.append(f"{dropped:,} sections for which the journal had no room")

@@ -15,7 +15,7 @@ from otel_mlperf.quantities import duration, percent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_mlperf.journal.section_sums import ToldSums
+    from otel_mlperf.journal.section_sums import PublishedSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class SectionStats:
     min_ns: int | None
     max_ns: int | None
     """Minimum and maximum duration; None for aggregated calls since a mark."""
-    _calls: tuple[list[ToldSums], list[int]] | None = field(default=None, repr=False)
+    _calls: tuple[list[PublishedSums], list[int]] | None = field(default=None, repr=False)
     """The agent's sums of earlier calls, and the durations of later ones."""
 
     @property

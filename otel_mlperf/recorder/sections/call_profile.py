@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from otel_mlperf.run_files.hot_file import HotSpot, Kind
 
 ANOTHER: Final = "another profiler was on"
-CAME_BETWEEN: Final = "another profiler took its place"
+REPLACED: Final = "another profiler took its place"
 OTHER_THREAD: Final = "it ended in another thread"
-GAVE_WAY: Final = "it awaited, and others ran in its thread"
+OTHER_TASKS_RAN: Final = "it awaited, and others ran in its thread"
 OURS: Final = __file__.rpartition("/recorder/")[0]
 _COMPILE_CHECKS: Final = ("is_dynamo_compiling", "is_compiling")
 """Functions of torch by which ``span`` checks whether it is being compiled."""
@@ -62,7 +62,7 @@ class CallProfile:
 
     def __init__(self) -> None:
         self.left_out = ""
-        self.has_begun = False
+        self.has_started = False
         self.duration_ns = self.kept_bytes = self.peak_bytes = 0
         self._thread, self._turn = get_ident(), current_turn()
         self._t0 = 0
@@ -70,24 +70,24 @@ class CallProfile:
     def begin(self) -> None:
         """Switch the profiler on, unless another profiler is on."""
         self._t0 = time.monotonic_ns()
-        self.has_begun = self._on()
-        if not self.has_begun:
+        self.has_started = self._on()
+        if not self.has_started:
             self.left_out = self.another
 
     def end(self) -> None:
         """Read the results and switch the profiler off; idempotent."""
-        if not self.has_begun or self.duration_ns:
+        if not self.has_started or self.duration_ns:
             return
         self.duration_ns = time.monotonic_ns() - self._t0
         try:
             if not self._take():
-                self.left_out = CAME_BETWEEN
+                self.left_out = REPLACED
         finally:
             self.off()
         if self._thread != get_ident():
             self.left_out = OTHER_THREAD
         elif not is_same_turn(self._turn, current_turn()):
-            self.left_out = GAVE_WAY
+            self.left_out = OTHER_TASKS_RAN
 
     def off(self) -> None:
         """Switch the profiler off, if it is on."""

@@ -53,7 +53,7 @@ class Profiler:
 
     def attributes(self) -> dict[str, Any]:
         """Return attributes for the section's span; empty if the profiler could not be started."""
-        if not self.profile.has_begun:
+        if not self.profile.has_started:
             return {}
         return {names.SECTION_PROFILER: self.profile.kind, names.SECTION_PROFILED: self.number}
 
@@ -84,7 +84,7 @@ class ProfiledCalls:
             # Stored before the profiler is on, so that it is switched off after an interrupt, too.
             extra_of(section).profiled = self._current = place
             place.profile.begin()
-            if place.profile.has_begun:
+            if place.profile.has_started:
                 self._mark(section, place)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)

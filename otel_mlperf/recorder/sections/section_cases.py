@@ -221,7 +221,7 @@ class RecordedSections(SlowPath):
         self.open(section, sid, chunk, track)
         self.make_current(section)
 
-    def one_left(self, section: SectionContext) -> SectionContext:
+    def section_to_exit(self, section: SectionContext) -> SectionContext:
         """Return the section that ends now: ``section``, or a copy made by entering it again."""
         again = section.extra.again if section.extra is not None else None
         current = CURRENT.get()
@@ -236,7 +236,7 @@ class RecordedSections(SlowPath):
     def exit_slow(self, section: Section, t1: int, error: BaseException | None) -> None:
         """Exit a section that has an error, or an ``Extra`` with more than attributes."""
         try:
-            chosen: Any = self.one_left(section)
+            chosen: Any = self.section_to_exit(section)
             if getattr(chosen, "at", None):
                 self._exit(chosen, t1, error)
             else:
@@ -338,7 +338,7 @@ class RecordedSections(SlowPath):
         The stack is empty if the same exception already left an inner section.
         """
         assert error is not None
-        self.tell_failure(section, error)
+        self.notify_failure(section, error)
         # Compare the exception's id: a reference would keep its frames alive. Type and message are
         # compared, too, because an id may be reused.
         before_id, parent, kind, message = self._last_error
@@ -351,7 +351,7 @@ class RecordedSections(SlowPath):
         self._last_error = (id(error), PARENTS.unpack(section.chunk)[0], described[0], described[1])
         return described
 
-    def tell_failure(self, section: SectionContext, error: BaseException) -> None:
+    def notify_failure(self, section: SectionContext, error: BaseException) -> None:
         """Call the functions of ``at_failure``: an exception is about to leave a section."""
         if not self.recording.is_retired:
             for call in self.at_failure:

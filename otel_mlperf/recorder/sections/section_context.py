@@ -15,7 +15,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation import _SPAN_KEY
 
-from otel_mlperf.recorder.core.attribute_values import MOST_ATTRIBUTES, safe_attributes
+from otel_mlperf.recorder.core.attribute_values import MAX_ATTRIBUTES, safe_attributes
 from otel_mlperf.recorder.core.faults import internal_error
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> No
     if extra.attributes is None:
         extra.attributes = {}
     extra.attributes.update(safe_attributes(attributes))
-    while len(extra.attributes) > MOST_ATTRIBUTES:
+    while len(extra.attributes) > MAX_ATTRIBUTES:
         extra.attributes.popitem()
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.recorder.core.recording import Recording
 
-MOST_EVENTS: Final = 8
+MAX_EVENTS: Final = 8
 """Maximum number of events of a section: the journal's size is fixed."""
 _MOST_EVENT_ATTRIBUTES: Final = 16
 _REMOTE: Final = 0x200
@@ -199,7 +199,7 @@ def _set_status(section: SectionContext, code: StatusCode, description: Any) -> 
 def _add_event(section: SectionContext, name: str, attributes: Any, timestamp: int | None) -> None:
     extra = extra_of(section)
     extra.events = extra.events or []
-    if len(extra.events) >= MOST_EVENTS:
+    if len(extra.events) >= MAX_EVENTS:
         extra.dropped_events += 1
         return
     now = time.monotonic_ns()

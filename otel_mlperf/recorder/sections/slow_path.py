@@ -296,10 +296,10 @@ class SlowPath:
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
         if slot != BY_SLOW_PATH:
-            chosen = section if t1 else self.one_left(section)
+            chosen = section if t1 else self.section_to_exit(section)
             self.finish(chosen, t1 or time.monotonic_ns(), slot, error)
 
-    def one_left(self, section: SectionContext) -> SectionContext:
+    def section_to_exit(self, section: SectionContext) -> SectionContext:
         """Return the section that ends when ``section`` is exited."""
         return section
 

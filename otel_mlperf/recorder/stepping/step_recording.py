@@ -33,7 +33,7 @@ class Stepping(OneStep):
 
     def __init__(self, recording: Recording, sections: RecordedSections, parents: Parents) -> None:
         super().__init__(recording, sections, parents)
-        self.are_said = False
+        self.are_reported = False
         """Whether the program reports its steps itself, so that no steps are inferred."""
         self.end_inferred: Callable[[], None] | None = None
         """Ends an inferred validation before a reported step starts; None: none is open."""
@@ -76,11 +76,11 @@ class Stepping(OneStep):
         # of profiler windows.
         self.epoch = epoch if own is None else own
         try:
-            step = None if self.are_said else self.begin(None, at_ns)
+            step = None if self.are_reported else self.begin(None, at_ns)
         finally:
             self.epoch = own
         if step is None:
-            self.are_said = True
+            self.are_reported = True
         else:
             step.is_marked = step.is_inferred = True  # an enclosing section that ends cancels it
         return step
@@ -94,13 +94,13 @@ class Stepping(OneStep):
     def _surroundings(self) -> tuple[SectionContext | None, int, OpenStep | None]:
         """End inferred steps, and return section, track and step around a reported step."""
         if self.end_inferred is not None:
-            self.are_said = True
+            self.are_reported = True
             self.end_inferred()
         around, track = self._parents.surrounding()
         step = self._parents.step_around(around)
         if step is None or not step.is_inferred:
             return around, track, step
-        self.are_said = True
+        self.are_reported = True
         if step.whole_ns:
             self.end(step, step.whole_ns)
         else:

@@ -33,7 +33,7 @@ def file_place(file: str, line: int) -> str:
 
 
 MOST_CALLS: Final = 40
-MOST_RANKS: Final = 16
+MAX_RANKS: Final = 16
 MOST_KERNELS: Final = 25
 _KERNEL_NAME: Final = 52
 _COLORS: Final = {
@@ -112,7 +112,7 @@ def ranks(summary: Summary) -> list[RankLine]:
     usual = median(rank.mean_ns for rank in summary.steps.ranks)
     colors = section_colors(summary)
     outside = {one.rank for one in summary.steps.stand_outs}
-    slowest = sorted(summary.steps.ranks, key=lambda rank: -rank.mean_ns)[:MOST_RANKS]
+    slowest = sorted(summary.steps.ranks, key=lambda rank: -rank.mean_ns)[:MAX_RANKS]
     return [
         RankLine(
             rank.rank,

@@ -13,7 +13,7 @@ from otel_mlperf import names
 from otel_mlperf.sensors.gpus.amd_gpus import AMD
 from otel_mlperf.sensors.gpus.nvidia.nvidia_gpus import NVIDIA
 from otel_mlperf.sensors.measurement import Measurement
-from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_brought
+from otel_mlperf.sensors.sensor_kind import SensorKind, StartedSensor, find_entry_points
 from otel_mlperf.sensors.timed_sensor import DEADLINE_S, TimedSensor
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Loads = dict[str, "Callable[[], SensorKind[GpuVendor]]"]
 
 def find_vendors() -> Loads:
     """Return the loader of each vendor by name: first of this package, then of other packages."""
-    brought: Loads = {entry.name: entry.load for entry in find_brought(GROUP)}
+    brought: Loads = {entry.name: entry.load for entry in find_entry_points(GROUP)}
     return {kind.name: lambda kind=kind: kind for kind in VENDORS} | brought
 
 

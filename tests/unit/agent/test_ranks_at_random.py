@@ -75,7 +75,7 @@ def test_each_row_of_each_rank_counts_once(seed, journals, run_folder, monkeypat
     by_chance = random.Random(seed)
     at_once = by_chance.choice([20, 50, 200, 8192])
     monkeypatch.setattr(event_queue, "MARK_ROWS", at_once)
-    monkeypatch.setattr(pieces, "MOST_ROWS", at_once)
+    monkeypatch.setattr(pieces, "MAX_ROWS", at_once)
     count = by_chance.randint(1, 6)
     ranks = [Rank(Program(journals, run_folder, number, count)) for number in range(count)]
     agent = make_agent(journals, ranks)

@@ -81,7 +81,7 @@ def test_work_of_the_models_is_a_column(command, sweep, tmp_path):
         (names.FLOPS_PEAK, of_device, 1e9),
         (names.RUN_CPU, {}, 5.0),
         (names.RUN_MEMORY_PEAK, {}, 2.0**30),
-        (names.CUDA_MEMORY_MOST, {names.CUDA_MEMORY_STATE: "allocated"}, 2.0**31),
+        (names.CUDA_MEMORY_PEAK_USAGE, {names.CUDA_MEMORY_STATE: "allocated"}, 2.0**31),
     ):
         run.row(
             "readings", rank=0, restart=0, name=metric.name, labels=json.dumps(labels),

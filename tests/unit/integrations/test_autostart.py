@@ -21,7 +21,7 @@ def test_environment_comes_back_as_it_was(before):
 
     assert read_autostart(environ) == told
     assert environ["PYTHONPATH"].split(":")[0] == FOLDER
-    told.take_away(environ)
+    told.remove_from(environ)
     assert environ == before
 
 

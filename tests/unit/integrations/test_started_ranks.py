@@ -9,7 +9,7 @@ from otel_mlperf.recorder.lifecycle.run_identity import Identity, give_identity,
 
 def test_rank_of_a_script_that_is_started_again():
     """By the node and its place there, as Lightning says them; run and restart are as told."""
-    told = Autostart("this", "fit", None, run_id="7f", restart=2, ranks_here=4)
+    told = Autostart("this", "fit", None, run_id="7f", restart=2, ranks_per_node=4)
     environ = {"NODE_RANK": "1", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
 
     assert script_rank(told, environ) == Identity(

@@ -433,7 +433,7 @@ def test_what_a_process_says_in_its_header_is_said_again(tmp_path: Path) -> None
     whole = [bytes(writer.buffer[part]) for part in parts]
     for part in parts:
         writer.buffer[part] = b"\7" * (part.stop - part.start)
-    writer.say_again()
+    writer.rewrite_header()
     reader = JournalReader(writer.path, writer.buffer)
 
     assert [bytes(writer.buffer[part]) for part in parts[:2]] == whole[:2]

@@ -10,8 +10,8 @@ import time
 from otel_mlperf.journal.folder_lock import OnlyOne
 from otel_mlperf.journal.layout import HEADER_BYTES, WORD, Word
 from otel_mlperf.journal.stored_wait import (
-    ask_for_tables,
     find_losses,
+    request_tables,
     wait_for_tables,
     wait_until_stored,
 )
@@ -89,10 +89,10 @@ def test_whoever_asks_for_the_tables_waits_until_they_are_written(tmp_path):
 
     with OnlyOne(tmp_path):
         before_ns = time.monotonic_ns()
-        asked = ask_for_tables(str(tmp_path), str(tmp_path / "nowhere"))
+        asked = request_tables(str(tmp_path), str(tmp_path / "nowhere"))
         assert asked.keys() == set(paths)
         for path, asked_ns in asked.items():
-            assert before_ns <= word(path, Word.TABLES_ASKED) == asked_ns <= time.monotonic_ns()
+            assert before_ns <= word(path, Word.TABLES_REQUESTED) == asked_ns <= time.monotonic_ns()
             assert path.stat().st_size == HEADER_BYTES
         agent = threading.Thread(
             target=lambda: [store(path, ns, Word.TABLES_UNTIL) for path, ns in asked.items()]
@@ -106,7 +106,7 @@ def test_tables_that_do_not_come_are_said_by_rank(tmp_path):
     """Since when something is missing, and whether anybody is still there to store it."""
     late, gone = journal(tmp_path, 0), journal(tmp_path, 0, "4-1-0.journal")
     store(late, time.monotonic_ns() - 3 * 10**9, Word.TABLES_UNTIL)
-    asked = ask_for_tables(str(tmp_path))
+    asked = request_tables(str(tmp_path))
     gone.unlink()
 
     with OnlyOne(tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from grpc_fault_server import MOST_BYTES, GrpcFaultServer
+from grpc_fault_server import MAX_BYTES, GrpcFaultServer
 from otlp_requests import metrics, spans
 from servers.running import wait_until
 
@@ -187,7 +187,7 @@ def test_the_bad_span_alone_is_lost(server, client_of):
 def test_a_request_larger_than_the_server_takes_is_halved(server, client_of, gzip):
     """All of it arrives, in order."""
     before = len(server.spans())
-    body = spans(100, padding=MOST_BYTES // 40)
+    body = spans(100, padding=MAX_BYTES // 40)
     lost: dict[str, int] = {}
 
     answer = post_in_parts(client_of(server, gzip=gzip).post, body, "traces", lost)

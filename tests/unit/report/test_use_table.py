@@ -6,7 +6,7 @@ import pytest
 
 from otel_mlperf import names
 from otel_mlperf.analysis.summary.call_figures import SectionUse, UseFigures
-from otel_mlperf.report.section_tables import use_lines, used_words
+from otel_mlperf.report.section_tables import usage_texts, use_lines
 from otel_mlperf.terminal_lines import columns
 
 
@@ -85,6 +85,6 @@ def test_words_of_a_span():
         names.SWITCHES.attribute: 0,
         "rows": 3,
     }
-    assert used_words(attributes) == [
+    assert usage_texts(attributes) == [
         "cpu 12.1 ms", "memory -2.00 kB", "gpu peak 4.77 MiB", "waits 0",
     ]  # fmt: skip

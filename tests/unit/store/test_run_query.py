@@ -14,7 +14,7 @@ from otel_mlperf.errors import QueryError
 from otel_mlperf.own_processes import command
 from otel_mlperf.report.query_table import render_query
 from otel_mlperf.store.run_folders import read_run
-from otel_mlperf.store.run_query import MOST_MEMORY_BYTES, ask, ask_within
+from otel_mlperf.store.run_query import MAX_MEMORY_BYTES, ask, run_query_in_process
 from otel_mlperf.store.table_reader import Store
 
 
@@ -111,7 +111,7 @@ def test_files_of_another_run_are_out_of_reach(run, tmp_path):
 def test_a_query_without_end_is_stopped(run):
     """It says what would make it shorter."""
     with pytest.raises(QueryError, match="took longer than"):
-        ask_within(run, "SELECT count(*) FROM range(1000000000000000)", limit_s=0.01)
+        run_query_in_process(run, "SELECT count(*) FROM range(1000000000000000)", limit_s=0.01)
 
 
 def test_a_query_that_cannot_be_interrupted_is_stopped(run):
@@ -119,7 +119,7 @@ def test_a_query_that_cannot_be_interrupted_is_stopped(run):
     endless = "SELECT regexp_replace(repeat('a', 1000000000), '(a|b)*', 'x')"
 
     with pytest.raises(QueryError, match="took longer than 1 s"):
-        ask_within(run, endless, limit_s=1.0)
+        run_query_in_process(run, endless, limit_s=1.0)
 
 
 def test_the_process_that_answers_ends_when_nobody_waits_for_it(run):
@@ -144,19 +144,19 @@ def test_the_process_that_answers_ends_when_nobody_waits_for_it(run):
 def test_a_query_does_not_take_more_memory_than_it_may(run, sql):
     """Also where the values are Python's: the one that asked goes on, and says what is too much."""
     with pytest.raises(QueryError, match=r"(?i)memory|may use 2560 MiB"):
-        ask_within(run, sql, limit_s=300.0)
+        run_query_in_process(run, sql, limit_s=300.0)
 
     used_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
-    assert used_bytes < MOST_MEMORY_BYTES + (256 << 20)
+    assert used_bytes < MAX_MEMORY_BYTES + (256 << 20)
 
 
 def test_an_answer_from_its_own_process_is_the_same(run):
     """Whatever the types of its columns, and however it is refused."""
     sql = "SELECT n, phase, duration_ns / 7, NULL, DATE '2026-11-23' FROM steps ORDER BY n"
 
-    assert ask_within(run, sql, 7) == ask(run, sql, 7)
+    assert run_query_in_process(run, sql, 7) == ask(run, sql, 7)
     with pytest.raises(QueryError, match="INSERT is refused"):
-        ask_within(run, "INSERT INTO steps SELECT * FROM steps")
+        run_query_in_process(run, "INSERT INTO steps SELECT * FROM steps")
 
 
 def test_people_get_a_table(run):

@@ -172,7 +172,7 @@ class NvmlSensor:
         except nvml.NVMLError as error:
             self._lose(gpu, str(error), now_s)
             return []
-        gpu.say_refusals()
+        gpu.log_refusals()
         if uuid in self._lost:
             del self._lost[uuid]
             _log.info("GPU %s answers again", uuid)

@@ -98,7 +98,7 @@ def _decoder(nvml: ModuleType, gpu: Handle) -> list[Said]:
     return [(names.GPU_UTILIZATION, {names.HW_GPU_TASK: "decoder"}, share)]
 
 
-def ask_memory(nvml: ModuleType, gpu: Handle) -> list[Said]:
+def read_memory(nvml: ModuleType, gpu: Handle) -> list[Said]:
     """Read the memory of a GPU or an instance: used, total, and reserved by the driver.
 
     Used memory does not include reserved memory.
@@ -229,7 +229,7 @@ def _pending(item: str, number: int) -> FieldValue:
 
 CALLS: Final = (
     Call("utilization", "basic", _utilization),
-    Call("memory", "basic", ask_memory),
+    Call("memory", "basic", read_memory),
     Call("power", "basic", _power),
     Call("power limit", "basic", _power_limit, seldom=True),
     Call("temperature", "basic", _temperature),

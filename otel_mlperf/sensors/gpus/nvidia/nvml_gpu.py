@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from otel_mlperf import names
 from otel_mlperf.sensors.gpus.gpu import GPU
-from otel_mlperf.sensors.gpus.nvidia.nvml_fields import CALLS, VALUES, ask_memory
+from otel_mlperf.sensors.gpus.nvidia.nvml_fields import CALLS, VALUES, read_memory
 from otel_mlperf.sensors.measurement import Measurement, includes
 
 if TYPE_CHECKING:
@@ -137,11 +137,11 @@ class Gpu:
         readings += self._read_values(now_s)
         measured = [self.device.measurement(*answer) for answer in readings]
         for place, handle in enumerate(self._instances):
-            readings = self.ask(f"memory of instance {place}", ask_memory, handle, now_s)
+            readings = self.ask(f"memory of instance {place}", read_memory, handle, now_s)
             measured += [self.device.instance_measurement(place, *answer) for answer in readings]
         return measured
 
-    def say_refusals(self) -> None:
+    def log_refusals(self) -> None:
         """Log the values that the GPU has refused since the last call."""
         self._refusals.say()
 

@@ -16,7 +16,7 @@ from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.model.agent_options import Options
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.journal.layout import FIRST_OWN, Kind
+from otel_mlperf.journal.layout import FIRST_PROGRAM_MARK, Kind
 from otel_mlperf.otlp.endpoint_settings import read_settings
 from otel_mlperf.otlp.span_content import MOST_MARKS
 from otel_mlperf.replay.span_requests import requests
@@ -70,7 +70,7 @@ def test_links_of_the_program_are_sent(program, agent_of, run_folder, server) ->
 
 def mark(program, at, name, number=103):
     entry = program.name(name, phase="validate")
-    program.journal.put(int(at * MS), 0, FIRST_OWN, number, 0, 0, entry, Kind.MARK)
+    program.journal.put(int(at * MS), 0, FIRST_PROGRAM_MARK, number, 0, 0, entry, Kind.MARK)
 
 
 def test_marks_of_the_program_are_events_of_its_run(program, agent_of, run_folder, server) -> None:
@@ -136,7 +136,7 @@ def test_section_open_at_a_death_is_sent_as_failed(journals, run_folder, server)
     Agent(agent_folder(program.meta), Tail(journals), Options(policy=Policy(), traces=traces)).run()
 
     (span,) = (span for span in server.spans() if span["name"] == "checkpoint.save")
-    assert span["error"] == names.INTERRUPTED_WORDS
+    assert span["error"] == names.INTERRUPTED_MESSAGE
     assert span["attributes"][names.INTERRUPTED] is True
 
 

@@ -7,7 +7,7 @@ import pytest
 from by_hand import MS, accounts, adds_up, table
 
 from otel_mlperf.agent.model.sampling import Policy
-from otel_mlperf.journal.layout import EPOCH, FIRST_OWN, Kind, Word
+from otel_mlperf.journal.layout import EPOCH, FIRST_PROGRAM_MARK, Kind, Word
 
 
 def test_outcome_of_the_run_is_written(program, agent_of, run_folder) -> None:
@@ -95,9 +95,9 @@ def test_run_whose_own_row_found_no_room_has_finished(program, agent_of, run_fol
 def test_marks_of_the_program_are_rows(program, agent_of, run_folder) -> None:
     """Each is a row with name, phase, step and time; those of the package itself are none."""
     name = program.name("lr halved", phase="validate")
-    program.journal.put(7 * MS, 0, FIRST_OWN, 103, 0, 0, name, Kind.MARK)
+    program.journal.put(7 * MS, 0, FIRST_PROGRAM_MARK, 103, 0, 0, name, Kind.MARK)
     program.journal.put(8 * MS, 0, EPOCH, 0, 0, 0, 0, Kind.MARK)
-    program.journal.put(9 * MS, 0, FIRST_OWN + 1, 0, 0, 0, 0, Kind.MARK)
+    program.journal.put(9 * MS, 0, FIRST_PROGRAM_MARK + 1, 0, 0, 0, 0, Kind.MARK)
     program.stop(10)
     agent_of(program).run()
 

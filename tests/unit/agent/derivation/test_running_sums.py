@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_mlperf.agent.derivation.running_sums import add_rows
-from otel_mlperf.journal.layout import FIRST_OWN, MOST_OWN, START, Flag, Kind
+from otel_mlperf.journal.layout import FIRST_PROGRAM_MARK, MAX_PROGRAM_MARKS, START, Flag, Kind
 from otel_mlperf.journal.ring_scan import ROW_TYPE
 from otel_mlperf.journal.section_sums import RunningSums, read_sums, write_sums
-from otel_mlperf.recorder.lifecycle.run_stats import work_out
+from otel_mlperf.recorder.lifecycle.run_stats import compute_stats
 from otel_mlperf.recorder.lifecycle.stats_source import Known
 
 LATEST = 1 << 60
-MARKED = FIRST_OWN
+MARKED = FIRST_PROGRAM_MARK
 
 
 def row(slot, start, end, span, parent=0, track=1, name=5, kind=Kind.SECTION):
@@ -83,7 +83,7 @@ def test_every_cut_comes_to_the_same(calls, marked, cuts, tmp_path_factory):
 
     for number, at in ((START, 0), (MARKED, slot)):
         mark = SimpleNamespace(number=number, slot=at, added_up={})
-        found = work_out(known, mark, lambda number: f"n{number}")
+        found = compute_stats(known, mark, lambda number: f"n{number}")
         numbers = {
             name: (one.count, one.total_ns, one.self_ns, one.min_ns, one.max_ns)
             for name, one in found.items()
@@ -101,7 +101,7 @@ def test_variance_and_quantile(durations, cut, tmp_path_factory):
     write_sums(path, 1 + cut, [], told)
     rest = np.array(rows[cut:], ROW_TYPE).tobytes()
     mark = SimpleNamespace(number=START, slot=0, added_up={})
-    (one,) = work_out(Known(read_sums(path), rest, 1 + cut, {}, {}, 0, 0), mark, str).values()
+    (one,) = compute_stats(Known(read_sums(path), rest, 1 + cut, {}, {}, 0, 0), mark, str).values()
 
     true = sorted(durations)[math.ceil(0.95 * len(durations)) - 1]
     assert one.variance_ns2 == pytest.approx(np.var(durations), rel=1e-6, abs=1)
@@ -160,11 +160,14 @@ def test_a_garbage_collection_is_in_the_innermost_that_holds_it(cut):
 def test_newest_own_marks_are_kept():
     """Of marks that the program sets the newest sixteen are kept, and the start always."""
     told = RunningSums()
-    marks = [row(i, 0, 0, FIRST_OWN + i, kind=Kind.MARK, name=0) for i in range(1, 40)]
+    marks = [row(i, 0, 0, FIRST_PROGRAM_MARK + i, kind=Kind.MARK, name=0) for i in range(1, 40)]
 
     add_rows(told, np.array(marks, ROW_TYPE), LATEST)
 
-    assert sorted(told.marks) == [START, *range(FIRST_OWN + 40 - MOST_OWN, FIRST_OWN + 40)]
+    assert sorted(told.marks) == [
+        START,
+        *range(FIRST_PROGRAM_MARK + 40 - MAX_PROGRAM_MARKS, FIRST_PROGRAM_MARK + 40),
+    ]
 
 
 @given(text=st.binary(max_size=640))

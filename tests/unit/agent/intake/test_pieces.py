@@ -121,7 +121,7 @@ def test_any_cut_comes_to_the_same(tmp_path, monkeypatch, seed):
     """Rows, self times, histograms, spans and the account are those of a look in one piece."""
     whole = told(tmp_path, seed)
     for most in (1, 2, 3, 7, 20, 100):
-        monkeypatch.setattr(pieces, "MOST_ROWS", most)
+        monkeypatch.setattr(pieces, "MAX_ROWS", most)
         monkeypatch.setattr(event_queue, "MARK_ROWS", most)
         assert told(tmp_path, seed) == whole, most
 
@@ -137,7 +137,7 @@ def rows_of(*sections: tuple[int, int]) -> np.ndarray:
 
 def test_only_what_is_around_is_told(monkeypatch):
     """Sections that merely follow are none of it, however many; what is around those around is."""
-    monkeypatch.setattr(pieces, "MOST_ROWS", 2)
+    monkeypatch.setattr(pieces, "MAX_ROWS", 2)
     rows = rows_of((5, 4), (6, 1), (7, 1), (4, 3), (8, 1), (3, 1), (9, 1))
     cut = list(cut_rows(rows, 1, 8, []))
 
@@ -147,7 +147,7 @@ def test_only_what_is_around_is_told(monkeypatch):
 
 def test_each_piece_says_where_a_look_behind_it_starts(monkeypatch):
     """A row that came late is in its place; what a later piece has is a hole until then."""
-    monkeypatch.setattr(pieces, "MOST_ROWS", 2)
+    monkeypatch.setattr(pieces, "MAX_ROWS", 2)
     rows = rows_of((11, 1), (12, 1), (13, 1), (14, 1), (15, 1))
     rows["seq"] = [3, 10, 12, 13, 11]
     cut = list(cut_rows(rows, 10, 16, [5, 14]))

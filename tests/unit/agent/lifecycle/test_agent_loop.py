@@ -85,7 +85,7 @@ def test_tables_that_somebody_asks_for_are_written_at_the_next_look(
     agent.mark()
     program.step(10)
     asked_ns, unix_ns = time.monotonic_ns(), time.time_ns()
-    words[Word.TABLES_ASKED] = asked_ns
+    words[Word.TABLES_REQUESTED] = asked_ns
     agent.tick()
 
     assert [s["n"] for s in table(run_folder, "steps")] == [0, 1]
@@ -98,12 +98,12 @@ def test_tables_are_asked_for_once(program, agent_of) -> None:
     agent, words = agent_of(program), program.journal.words
     agent.tick()
     agent.mark()
-    words[Word.TABLES_ASKED] = time.monotonic_ns()
-    assert agent._is_asked
+    words[Word.TABLES_REQUESTED] = time.monotonic_ns()
+    assert agent._is_flush_requested
     agent.mark()
-    assert not agent._is_asked
-    words[Word.TABLES_ASKED] = time.monotonic_ns() + 10**15
-    assert not agent._is_asked
+    assert not agent._is_flush_requested
+    words[Word.TABLES_REQUESTED] = time.monotonic_ns() + 10**15
+    assert not agent._is_flush_requested
 
 
 @pytest.mark.fault("F40")

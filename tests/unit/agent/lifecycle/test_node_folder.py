@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_mlperf.agent.lifecycle.node_folder import claim_folder, claim_left_folder, node_folder
+from otel_mlperf.agent.lifecycle.node_folder import claim_ended_folder, claim_folder, node_folder
 
 ELSEWHERE = Path("/proc")
 """On another file system, as another container's shared memory is."""
@@ -58,9 +58,9 @@ def test_a_successor_on_the_same_machine_needs_no_lock(tmp_path, journals):
 
 def test_a_folder_is_left_once_its_agent_has_ended(tmp_path, journals):
     """Then what is in it may be delivered by hand."""
-    with claim_folder(tmp_path, "node", journals) as folder, claim_left_folder(folder) as is_left:
+    with claim_folder(tmp_path, "node", journals) as folder, claim_ended_folder(folder) as is_left:
         assert not is_left
-    with claim_left_folder(folder) as is_left:
+    with claim_ended_folder(folder) as is_left:
         assert is_left
 
 
@@ -84,7 +84,7 @@ def test_a_lock_that_is_in_a_backup_too_is_left_as_it_is(tmp_path, journals):
     backup.hardlink_to(folder / "owner.lock")
     before = backup.read_bytes()
 
-    with claim_folder(tmp_path, "node", ELSEWHERE) as again, claim_left_folder(again) as is_left:
+    with claim_folder(tmp_path, "node", ELSEWHERE) as again, claim_ended_folder(again) as is_left:
         assert (again, is_left) == (folder, False)
     assert backup.read_bytes() == before != (folder / "owner.lock").read_bytes()
 
@@ -94,7 +94,7 @@ def test_a_lock_that_is_in_a_backup_too_still_locks(tmp_path, journals):
     with claim_folder(tmp_path, "node", journals) as folder:
         (tmp_path / "backup").hardlink_to(folder / "owner.lock")
 
-        with claim_left_folder(folder) as is_left:
+        with claim_ended_folder(folder) as is_left:
             assert not is_left
         with claim_folder(tmp_path, "node", ELSEWHERE) as other:
             assert other != folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.analysis.findings.finding_sources import without_echoes
+from otel_mlperf.analysis.findings.finding_sources import without_explained
 from otel_mlperf.findings.finding import Finding, Where
 
 
@@ -17,8 +17,8 @@ def test_sections_are_uneven_for_a_reason(reason):
     """All of them, where threads wait for CPUs or batches are uneven."""
     found = [finding("uneven_section", "forward"), finding("uneven_section", "optimizer")]
 
-    assert without_echoes(found) == found
-    assert without_echoes([*found, finding(reason)]) == [finding(reason)]
+    assert without_explained(found) == found
+    assert without_explained([*found, finding(reason)]) == [finding(reason)]
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ def test_a_stall_has_a_finding_of_its_own(section, reason):
     """What is collected or compiled every so many steps is said once."""
     found = [finding("periodic_stall", section), finding(reason)]
 
-    assert without_echoes(found) == found[1:]
+    assert without_explained(found) == found[1:]
 
 
 def test_a_stall_elsewhere_has_another_reason():
     """Only that in the wait for data is explained by a loader."""
     wait, saving = finding("periodic_stall", "data wait"), finding("periodic_stall", "checkpoint")
 
-    assert without_echoes([wait, saving, finding("slow_worker")]) == [
+    assert without_explained([wait, saving, finding("slow_worker")]) == [
         saving,
         finding("slow_worker"),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from run_folders import MS, START, RunFolderBuilder
 
-from otel_mlperf.analysis.page.rank_map import MOST, MOST_RANKS, read_rank_map
+from otel_mlperf.analysis.page.rank_map import MAX_RANKS, MOST, read_rank_map
 from otel_mlperf.analysis.summary.summary import summarize
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store
@@ -56,9 +56,9 @@ def test_a_rank_that_has_not_come_so_far_has_nothing_there(tmp_path):
 
 def test_of_too_many_ranks_the_slowest_are_shown(tmp_path):
     """In their order."""
-    found = map_of(ranks_of(tmp_path, MOST_RANKS + 2))
+    found = map_of(ranks_of(tmp_path, MAX_RANKS + 2))
 
-    assert found.ranks == list(range(2, MOST_RANKS + 2))
+    assert found.ranks == list(range(2, MAX_RANKS + 2))
 
 
 def test_one_rank_has_no_map(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.analysis.profiles.recorded_windows import beside_other_ranks
+from otel_mlperf.analysis.profiles.recorded_windows import with_rank_losses
 from otel_mlperf.analysis.profiles.window_shapes import WindowFacts
 from otel_mlperf.store.window_facts import WindowCompleteness
 
@@ -26,7 +26,7 @@ def window(rank, steps, **fields):
 
 def test_steps_that_another_rank_has_are_missing(tmp_path):
     """Of the shorter window, by name and by who has them; the longer one is complete."""
-    first, second = beside_other_ranks([window(0, (5, 6, 7)), window(1, (5, 6))], [0, 0])
+    first, second = with_rank_losses([window(0, (5, 6, 7)), window(1, (5, 6))], [0, 0])
 
     assert first.completeness == COMPLETE
     (loss,) = second.completeness.losses
@@ -46,18 +46,18 @@ def test_windows_of_other_steps_are_not_compared(steps, numbers):
     """Ranks that recorded nothing in common, windows of another number, and equal ones."""
     windows = [window(0, (5, 6, 7)), window(1, steps)]
 
-    assert beside_other_ranks(windows, numbers) == windows
+    assert with_rank_losses(windows, numbers) == windows
 
 
 def test_a_rank_may_have_the_steps_in_several_windows():
     """Imported traces have no number: what a rank has in another window is not missing."""
     windows = [window(0, (5, 6, 7)), window(1, (5, 6)), window(1, (6, 7), digest="x")]
 
-    assert beside_other_ranks(windows, [None] * 3) == windows
+    assert with_rank_losses(windows, [None] * 3) == windows
 
 
 def test_of_a_window_that_nobody_has_looked_into_nothing_is_said():
     """It was read by a version that did not."""
     windows = [window(0, (5, 6, 7)), window(1, (5,), completeness=None)]
 
-    assert beside_other_ranks(windows, [0, 0]) == windows
+    assert with_rank_losses(windows, [0, 0]) == windows

@@ -42,7 +42,7 @@ def test_both_peaks_of_the_device(tmp_path):
     run = two_epochs(tmp_path)
     for index, state, peak in ((0, "allocated", 2e9), (1, "allocated", 1e9), (0, "reserved", 4e9)):
         labels = {names.DEVICE_INDEX: str(index), names.CUDA_MEMORY_STATE: state}
-        run.row("readings", rank=0, restart=0, name=names.CUDA_MEMORY_MOST.name,
+        run.row("readings", rank=0, restart=0, name=names.CUDA_MEMORY_PEAK_USAGE.name,
                 labels=json.dumps(labels), time_ns=START + S, value=peak)  # fmt: skip
     summary = summary_of(run)
     lines = [" ".join(line.split()) for line in render_summary(summary, epochs=True).splitlines()]

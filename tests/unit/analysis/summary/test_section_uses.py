@@ -74,7 +74,7 @@ def test_of_the_processes(run):
 
     for state, value in (("allocated", 70.0), ("reserved", 90.0), ("allocated", 60.0)):
         labels = {names.DEVICE_INDEX: str(value), names.CUDA_MEMORY_STATE: state}
-        run.row("readings", rank=0, restart=0, name=names.CUDA_MEMORY_MOST.name,
+        run.row("readings", rank=0, restart=0, name=names.CUDA_MEMORY_PEAK_USAGE.name,
                 labels=json.dumps(labels), time_ns=START + S, value=value)  # fmt: skip
 
     summary = summary_of(run)

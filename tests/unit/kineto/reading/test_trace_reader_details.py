@@ -10,7 +10,7 @@ from kineto_traces import event, real_traces, trace_text, training_step, write_t
 
 from otel_mlperf.errors import TraceError
 from otel_mlperf.kineto.reading.trace_reader import read_details, read_trace
-from otel_mlperf.kineto.reading.value_columns import MOST_NAMES, OTHER_NAMES, NameIndex
+from otel_mlperf.kineto.reading.value_columns import MAX_NAMES, OTHER_NAMES, NameIndex
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
@@ -29,7 +29,7 @@ def test_chosen_events_have_all_their_arguments(tmp_path, name):
 
 def test_names_without_end_are_read_in_bounded_memory(tmp_path):
     """Those that differ by a number share a row from some 65,000 upward; steps and times stay."""
-    many = MOST_NAMES + 300
+    many = MAX_NAMES + 300
     lines = [json.dumps(event(f"op_{at}_v2", at, 1, number=at)) for at in range(many)]
     lines.append(json.dumps(event("ProfilerStep#987", many, 1)))
     path = tmp_path / "t.json"
@@ -38,9 +38,9 @@ def test_names_without_end_are_read_in_bounded_memory(tmp_path):
     trace = read_trace(path)
 
     assert trace.damage == []
-    assert (len(trace.events), len(trace.names)) == (many + 1, MOST_NAMES + 2)
-    assert trace.names[MOST_NAMES - 1 :] == [
-        f"op_{MOST_NAMES - 1}_v2",
+    assert (len(trace.events), len(trace.names)) == (many + 1, MAX_NAMES + 2)
+    assert trace.names[MAX_NAMES - 1 :] == [
+        f"op_{MAX_NAMES - 1}_v2",
         "op_#_v#",
         "ProfilerStep#987",
     ]
@@ -107,10 +107,10 @@ def test_names_that_differ_by_more_than_numbers_are_one_in_the_end():
     """Nothing grows with the file for ever."""
     index = NameIndex()
     letters = [f"{chr(97 + at % 26)}{chr(97 + at // 26 % 26)}{chr(97 + at // 676 % 26)}"
-               f"{chr(97 + at // 17_576)}" for at in range(MOST_NAMES + 9_000)]  # fmt: skip
+               f"{chr(97 + at // 17_576)}" for at in range(MAX_NAMES + 9_000)]  # fmt: skip
 
     numbers = [index[name] for name in letters]
 
-    assert len(index.things()) < MOST_NAMES + 5_000
+    assert len(index.things()) < MAX_NAMES + 5_000
     assert index.things()[numbers[-1]] == OTHER_NAMES
     assert index.things()[numbers[7]] == letters[7]

@@ -15,7 +15,7 @@ from otel_mlperf import names
 from otel_mlperf.journal.journal_reader import JournalReader
 from otel_mlperf.journal.layout import Flag, Kind, Word
 from otel_mlperf.journal.ring_scan import PayloadParts, rows_of_kind
-from otel_mlperf.pytorch.gpu_time.device_clock import MOST_EVENTS
+from otel_mlperf.pytorch.gpu_time.device_clock import MAX_EVENTS
 from otel_mlperf.pytorch.gpu_time.gpu_stamps import GpuStamps
 from otel_mlperf.pytorch.gpu_time.stamp_switch import Switch
 from otel_mlperf.recorder.core import faults
@@ -53,7 +53,7 @@ class Told:
 class GpuRun:
     """A run whose sections have stamps on simulated devices from now on."""
 
-    def __init__(self, run: om.Run, gpu: FakeGpu, most: int = MOST_EVENTS) -> None:
+    def __init__(self, run: om.Run, gpu: FakeGpu, most: int = MAX_EVENTS) -> None:
         self.run, self.gpu = run, gpu
         self.recorder = run._recorder
         self.switch = Switch(
@@ -136,7 +136,7 @@ def start_gpu(tmp_path) -> Iterator[Any]:
     made: list[GpuRun] = []
     faults._said.clear()
 
-    def start(gpu: FakeGpu | None = None, most: int = MOST_EVENTS, **settings: Any) -> GpuRun:
+    def start(gpu: FakeGpu | None = None, most: int = MAX_EVENTS, **settings: Any) -> GpuRun:
         quiet = {"dir": tmp_path, "agent": "none", "console": False, "readings": "none"}
         quiet["gpu_time_categories"] = LEVELS["detailed"]["gpu_time_categories"]
         made.append(GpuRun(om.start("x", **quiet | settings), gpu or FakeGpu(), most))

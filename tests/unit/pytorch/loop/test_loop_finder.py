@@ -130,7 +130,7 @@ class Played:
             name = "b" if moment == "q" else moment
             self._ask(name)
             self._batches.append(Thing())
-            loop.batch_given(self._sources[name], 4, self._batches[-1])
+            loop.batch_received(self._sources[name], 4, self._batches[-1])
             if moment == "q":
                 self._batches.pop()
         elif moment in "xyw":
@@ -143,7 +143,7 @@ class Played:
     def _ask(self, name):
         if self.loop.step.may_have_skipped:
             self.loop.step.skip_batches()
-        self.loop.batch_asked(self._sources[name], self._data[name], records=name != "v")
+        self.loop.batch_requested(self._sources[name], self._data[name], records=name != "v")
 
     def _evaluate(self, module, *, records):
         before, module.training = module.training, module.training and not records

@@ -57,8 +57,8 @@ def test_account(recorder):
     assert published(recorder) == {
         (names.CUDA_MEMORY.name, ALLOCATED): 6 << 20,
         (names.CUDA_MEMORY.name, RESERVED): 10 << 20,
-        (names.CUDA_MEMORY_MOST.name, ALLOCATED): 10 << 20,
-        (names.CUDA_MEMORY_MOST.name, RESERVED): 10 << 20,
+        (names.CUDA_MEMORY_PEAK_USAGE.name, ALLOCATED): 10 << 20,
+        (names.CUDA_MEMORY_PEAK_USAGE.name, RESERVED): 10 << 20,
         (names.CUDA_MEMORY_SPLIT.name, GPU): 3 << 20,
         (names.CUDA_RETRIES.name, GPU): 3,
         (names.CUDA_OOMS.name, GPU): 1,
@@ -143,7 +143,7 @@ def test_peak_of_a_later_run_is_not_that_of_the_process(recorder):
     account.allocate(9_000)
     peaks = allocator.peaks()
 
-    assert of_run[names.CUDA_MEMORY_MOST.name, ALLOCATED] == 500
+    assert of_run[names.CUDA_MEMORY_PEAK_USAGE.name, ALLOCATED] == 500
     assert peaks == {names.EPOCH_CUDA_PEAK: 9_500, names.EPOCH_CUDA_RESERVED: 9_500}
 
 
@@ -241,8 +241,8 @@ def test_real_device(recorder):
     assert found == {
         (names.CUDA_MEMORY.name, "allocated"): stats["allocated_bytes.all.current"],
         (names.CUDA_MEMORY.name, "reserved"): stats["reserved_bytes.all.current"],
-        (names.CUDA_MEMORY_MOST.name, "allocated"): stats["allocated_bytes.all.peak"],
-        (names.CUDA_MEMORY_MOST.name, "reserved"): stats["reserved_bytes.all.peak"],
+        (names.CUDA_MEMORY_PEAK_USAGE.name, "allocated"): stats["allocated_bytes.all.peak"],
+        (names.CUDA_MEMORY_PEAK_USAGE.name, "reserved"): stats["reserved_bytes.all.peak"],
         (names.CUDA_MEMORY_SPLIT.name, None): stats["inactive_split_bytes.all.current"],
         (names.CUDA_RETRIES.name, None): 0,
         (names.CUDA_OOMS.name, None): 0,

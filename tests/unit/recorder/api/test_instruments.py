@@ -11,7 +11,7 @@ import torch
 from cell_values import head, series
 
 import otel_mlperf as om
-from otel_mlperf.journal.layout import MOST_LABEL_SETS
+from otel_mlperf.journal.layout import MAX_LABEL_SETS
 from otel_mlperf.recorder.api import instruments
 
 OVERFLOW = (("otel.metric.overflow", "true"),)
@@ -157,7 +157,7 @@ def test_from_before_start(start):
 def test_too_many_label_sets(recording, said):
     """Label sets beyond the limit are added up in one series, said once; those before go on."""
     tokens, kinds = om.counter("many"), om.counter("kinds")
-    for i in range(MOST_LABEL_SETS + 50):
+    for i in range(MAX_LABEL_SETS + 50):
         tokens.add(1, document=str(i))
     tokens.add(1, document="3")
     tokens.add(1)
@@ -169,7 +169,7 @@ def test_too_many_label_sets(recording, said):
     assert found["many", (("document", "3"),)] == 2
     assert found["many", ()] == 1
     assert found["kinds", OVERFLOW] == 11
-    assert len(found) == MOST_LABEL_SETS + 3
+    assert len(found) == MAX_LABEL_SETS + 3
     assert len([text for text in said() if "label sets" in text]) == 2
 
 

@@ -150,7 +150,7 @@ PUBLIC = {
     (span, "_follow"),
     (span.Handle, "set"),
     (span.Handle, "open"),
-    (span.Handle, "short_way"),
+    (span.Handle, "new_section"),
 }
 FUNCTIONS = sorted(functions(), key=lambda pair: (pair[0].__name__, pair[1]))
 

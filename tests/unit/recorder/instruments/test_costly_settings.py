@@ -15,7 +15,7 @@ from otel_mlperf.recorder.instruments.graph_size import (
     count_float32,
     nodes_behind,
     read_costly_settings,
-    tell_size,
+    store_size,
 )
 
 
@@ -98,7 +98,7 @@ def test_products_of_a_gpu_count_while_they_are_exact(recording, precision):
 def test_a_node_that_says_other_things_costs_no_other_number(recording, precision):
     """Of another version of torch: the size of the graph is told all the same."""
     recording.may_fail = True
-    tell_size(SimpleNamespace(grad_fn=OtherNode()), recording.recorder.cells)
+    store_size(SimpleNamespace(grad_fn=OtherNode()), recording.recorder.cells)
 
     assert gauges(recording)[names.GRAPH_NODES.name] == 1
     assert recording.word(Word.INTERNAL_ERRORS) == 1

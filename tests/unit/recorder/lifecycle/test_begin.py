@@ -19,7 +19,7 @@ from otel_mlperf.journal.layout import Word
 from otel_mlperf.journal.meta import JournalMeta
 from otel_mlperf.run_files.run_file import write_run_file
 from otel_mlperf.store.run_folders import list_runs
-from otel_mlperf.store.run_query import ask_within
+from otel_mlperf.store.run_query import run_query_in_process
 
 
 def test_run_json(start):
@@ -119,7 +119,9 @@ def test_a_folder_named_in_bytes_has_the_run(tmp_path, monkeypatch, said, name):
     monkeypatch.chdir(tmp_path / name)
     (stored,) = list_runs(tmp_path / name)
     assert stored.path.samefile(run.path)
-    assert ask_within(stored, "SELECT name FROM sections WHERE name = 'work'").rows == [["work"]]
+    assert run_query_in_process(stored, "SELECT name FROM sections WHERE name = 'work'").rows == [
+        ["work"]
+    ]
     run.path.parent.unlink()  # the link, in shared memory
 
 
