@@ -1,6 +1,6 @@
-"""Generator of the tables of ``docs/`` that follow from the code.
+"""Generator of the tables of ``docs/`` that are derived from the code.
 
-``python tests/pages.py`` writes them anew, each between the two marks that name it.
+``python tests/pages.py`` rewrites each table between the two marks with its name.
 """
 
 from __future__ import annotations
@@ -32,35 +32,36 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ALERT_RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 THRESHOLD = re.compile(r" ([<>]) ([\d.]+)$")
+FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 GIB = 1 << 30
 TWINS = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_METRICS_")
 
 
 def table(*rows):
-    """A table, of which the first row is the head."""
+    """Return a Markdown table; the first row is the head."""
     head, *below = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([head, "|---" * len(rows[0]) + "|", *below]) + "\n"
 
 
 def plain(text):
-    """Docstring text as Markdown."""
+    """Return the text of a docstring as Markdown."""
     return text.replace("``", "`")
 
 
 def settings():
-    """Each field of ``Config``."""
+    """Return each field of ``Config``."""
     rows = [("setting", "variable", "default", "meaning")]
     for item in fields(Config):
         about = item.metadata
         others = [f"`{choice}`" for choice in about["choices"] if choice != item.default]
-        either = f"; or {', '.join(others)}" if others else ""
+        either = f" (or {', '.join(others)})" if others else ""
         cells = (f"`{item.name}`", f"`{about['variable']}`", default(item) + either)
         rows.append((*cells, plain(about["meaning"])))
     return table(*rows)
 
 
 def default(item):
-    """As one would write it in a YAML file."""
+    """Return a value as in a YAML file."""
     value = item.default
     if value == "":
         return "empty"
@@ -70,7 +71,7 @@ def default(item):
 
 
 def levels():
-    """What each level says of a setting; of those that none mentions nothing."""
+    """Return the values of the levels, for each setting that a level changes."""
     named = [
         item.name for item in fields(Config) if any(item.name in of for of in LEVELS_OF.values())
     ]
@@ -82,12 +83,12 @@ def levels():
 
 
 def text(value):
-    """As one would write it in a YAML file."""
+    """Return a value as in a YAML file."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def warnings():
-    """Each rule by which a run is watched, with the alert of the same name."""
+    """Return each warning rule, with the alert of the same name."""
     alerts = {alert["alert"]: alert for alert in all_alerts()}
     rows = [("warning", "when", "read from", "what to do", "alert")]
     for rule in RULES:
@@ -97,7 +98,7 @@ def warnings():
 
 
 class Threshold(float):
-    """A number that is shown as one that is passed."""
+    """A threshold, formatted with ``over`` or ``under``."""
 
     sign = ""
 
@@ -115,7 +116,7 @@ class Under(Threshold):
 
 
 def condition(rule):
-    """The rule's summary, with its threshold in the place of the value, and its times."""
+    """Return the rule's summary with its threshold instead of the value, and its times."""
     value = {"above": Over, "below": Under}[rule.comparison](rule.threshold)
     labels = {label.replace(".", "_"): ", ".join(values) for label, values in rule.measured.where}
     words = {"hw_name": "a GPU", "ml_section_name": "of a name"} | labels
@@ -127,31 +128,31 @@ def condition(rule):
 
 
 def time(seconds):
-    """Seconds, or minutes."""
+    """Format a time in seconds or minutes."""
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def level(rule):
-    """The level of readings from which on all that the rule looks at is there."""
+    """Return the lowest level of readings that includes all metrics of the rule."""
     needed = [levels_of(part.metric) for part in (rule.measured, rule.per) if part]
     firsts = [LEVELS.index(found[0]) for read_by in needed for found in read_by.values()]
-    return LEVELS[max(firsts)] if firsts else "any level, `none` too"
+    return LEVELS[max(firsts)] if firsts else "any level, also `none`"
 
 
 def all_alerts():
-    """The alerts that are shipped for Prometheus."""
+    """Return the shipped Prometheus alerts."""
     groups = yaml.safe_load(ALERT_RULES.read_text())["groups"]
     return [alert for group in groups for alert in group["rules"]]
 
 
 def alarm(alert):
-    """How grave it is, and after how long."""
+    """Return the severity of an alert and the time for which its condition must be true."""
     after = f" after {alert['for']}" if "for" in alert else ""
     return alert["labels"]["severity"] + after
 
 
 def alerts_alone():
-    """Alerts that no warning of a run corresponds to."""
+    """Return the alerts without a warning of the same name."""
     rows = [("alert", "when", "what to do", "severity")]
     for alert in all_alerts():
         if alert["alert"] not in {rule.name for rule in RULES}:
@@ -161,22 +162,50 @@ def alerts_alone():
     return table(*rows)
 
 
+EXAMPLES = {
+    "all": "M", "call": "*call*", "cpus": "M", "dataset": "the data set", "device": "GPU",
+    "each": "T ms", "grown": "N MiB", "host": "M", "longest": "", "most": "*loss*, Y %",
+    "of": "the process", "others": "N", "padding": "Y %", "passes": "N", "period": "N",
+    "place": "*file:line*", "rank": "R", "reason": "its samples take longer", "runnable": "N",
+    "section": "*section*", "seen": "N forward, X backward, no optimizer step", "spent": "T",
+    "steps": "N", "threads": "K", "time": "T s", "times": "Y", "what": "samples", "where": "",
+    "worker": "W", "workers": "num_workers=K",
+}  # fmt: skip
+"""Fields of summaries and actions, each with an example or a letter, so that they can be read."""
+EXAMPLES_OF = {
+    ("blocked_loop", "doing"): "asleep, or waiting for a disk, a network, a lock or a process",
+    ("cold_start", "what"): "each of N passes through the data set begins with a batch of T ms",
+    ("small_operators", "how"): "N operations of T µs each in a backward pass",
+    ("sync_in_loop", "doing"): "on results that it requests",
+    ("transfer", "how"): "from memory that is not pinned",
+}
+"""Examples for one finding only, by its id and the field."""
+
+
 def found_afterwards():
-    """What only a finished run is judged by."""
-    rows = [("finding", "reported from", "what to do")]
+    """Return the findings that are only evaluated on data of the whole run."""
+    rows = [("finding", "threshold", "summary", "what to do")]
     for row in TABLE:
         if row.of_ended and row not in RULES and row.threshold:
-            words = re.sub(r"\{value[^}]*\}", "…", row.summary)
-            said = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", words)
-            action = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", row.action)
-            limit, is_above = f"{row.threshold:g}", row.comparison == "above"
-            bound = limit if is_above else f"below {limit}"
-            rows.append((f"`{row.id}`", f"{bound}: {said}", action))
+            bound = "over" if row.comparison == "above" else "below"
+            summary, action = (with_examples(row.id, text) for text in (row.summary, row.action))
+            rows.append((f"`{row.id}`", f"{bound} {row.threshold:g}", summary, action))
     return table(*rows)
 
 
+def with_examples(finding, template):
+    """Fill the fields of a template: ``X`` or ``X %`` for the value, else its example."""
+
+    def example(field):
+        if field[1] == "value":
+            return "X %" if (field[2] or "").endswith("%") else "X"
+        return EXAMPLES_OF.get((finding, field[1])) or EXAMPLES[field[1]]
+
+    return FIELD.sub(example, template)
+
+
 def described(alert, description):
-    """The alert's own description, with its threshold in the place of the value."""
+    """Return the alert's description with its threshold instead of the value."""
     sign, limit = THRESHOLD.search(alert["expr"]).groups()
     bound = {">": Over, "<": Under}[sign](limit)
     shown = {"humanizeDuration": f"over {time(bound)}", "humanizePercentage": f"{bound:.0%}"}
@@ -184,7 +213,7 @@ def described(alert, description):
 
 
 def words():
-    """The names that announce a secret."""
+    """Return the names whose values are redacted as secrets."""
     listed = sorted(KEY_WORDS) + sorted(f"…{ending}" for ending in ENDINGS)
     listed += sorted(f"?{parameter}=" for parameter in URL_PARAMETERS)
     return (
@@ -193,7 +222,7 @@ def words():
 
 
 def forms():
-    """The tokens that are known by their form."""
+    """Return the known forms of tokens."""
     rows = [("issuer", "form", "source")]
     for shape in SHAPES:
         pattern = shape.pattern.replace("|", "\\|")
@@ -202,8 +231,8 @@ def forms():
 
 
 def fault_rows(group):
-    """Each fault of a group with its promise and the tests that hold it."""
-    rows = [("", "what happens", "what is promised", "held by")]
+    """Return each fault of a group with its promise and the tests that verify it."""
+    rows = [("fault", "event", "guaranteed behaviour", "verified by")]
     for name, fault in group.items():
         tests = [test_link(test) for test in faults.marked_tests().get(name, ())]
         untested = [f"not tested: {fault.untested}"] if fault.untested else []
@@ -212,13 +241,13 @@ def fault_rows(group):
 
 
 def test_link(test):
-    """A test as pytest is told of it, which leads to its file."""
+    """Return the node id of a test as a link to its file."""
     return f"[`{test}`](../tests/{test.partition('::')[0]})"
 
 
 def shapes():
-    """What each command answers with."""
-    rows = [("command", "`schema`", "what it is")]
+    """Return the answers of each command."""
+    rows = [("command", "`schema`", "content")]
     for command, kind in answers().items():
         for shape in typing.get_args(kind) or [kind]:
             tag = f"`{shape.__struct_config__.tag}`"
@@ -227,10 +256,10 @@ def shapes():
 
 
 def standard_variables():
-    """Each variable of OpenTelemetry's specification."""
+    """Return each variable of OpenTelemetry's specification."""
     rows = [("variable", "used", "meaning, or what to use instead")]
     for variable in STANDARD:
-        # Twins of one signal are told of below the table.
+        # The text below the table describes the variants for a single signal.
         told = [name for name in variable.names if not name.startswith(TWINS)] or variable.names
         named = ", ".join(f"`{name}`" for name in told)
         rows.append((named, "yes" if variable.is_used else "no", variable.meaning))
@@ -238,7 +267,7 @@ def standard_variables():
 
 
 def stored_columns(name):
-    """Each column of a stored table."""
+    """Return each column of a stored table."""
     rows = [("column", "type", "may be missing", "meaning")]
     meanings = field_meanings(ROWS[name])
     for column in STORED[name]:
@@ -266,11 +295,11 @@ TABLES = (
         for name in ("steps", "sections", "readings", "values", "marks", "totals")
     }
 )
-"""What makes a table, by the page that it is on and the name of its marks."""
+"""Functions that render the tables, by page and name of the marks."""
 
 
 def between(name, text):
-    """``text`` up to the first mark of ``name``, between the marks, and from the second one on."""
+    """Return the text up to the first mark, between the marks, and from the second mark onward."""
     begin, mark, rest = text.partition(f"<!-- {name}: written by tests/pages.py -->\n")
     inner, last, end = rest.partition(f"<!-- end of {name} -->")
     assert mark, f"a mark that begins {name}"
@@ -279,7 +308,7 @@ def between(name, text):
 
 
 def main():
-    """Writes the tables."""
+    """Write all tables."""
     for (page, name), render in TABLES.items():
         path = DOCS / page
         begin, _, end = between(name, path.read_text())
