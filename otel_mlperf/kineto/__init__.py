@@ -1,1 +1,1 @@
-"""Conversion of Kineto or Chrome traces to spans: read, link, count, choose, encode; no torch."""
+"""Conversion of Kineto or Chrome traces to spans and exact totals, without torch."""

@@ -18,7 +18,7 @@ _NICE = 10
 
 
 def main(argv: list[str]) -> int:
-    """Run the job whose JSON is ``argv[0]`` and return an exit code."""
+    """Convert the window described by the ``Job`` in ``argv[0]`` (JSON); return the exit code."""
     import msgspec
 
     from otel_mlperf.errors import OtelMlperfError

@@ -66,10 +66,10 @@ _LARGE_BYTES: Final = 1 << 20
 
 
 def return_freed_memory() -> None:
-    """Make the allocator return freed columns to the system immediately.
+    """Make the allocator return freed memory to the system immediately.
 
-    Otherwise glibc keeps freed blocks of up to 32 MiB for reuse. Intended for a process that
-    converts and ends: the setting applies to the whole process.
+    By default, glibc keeps freed blocks of up to 32 MiB for reuse. The setting applies to the whole
+    process: call this only in a process that converts a trace and then exits.
     """
     with suppress(OSError, AttributeError, TypeError):  # Not glibc, or no C library (Windows).
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
@@ -77,7 +77,7 @@ def return_freed_memory() -> None:
 
 @dataclass(frozen=True)
 class Conversion:
-    """Result of a conversion: a trace as spans and exact totals."""
+    """Result of ``convert``: the trace, its links, its spans and its exact totals."""
 
     trace: Trace
     links: Links
@@ -89,11 +89,11 @@ class Conversion:
     completeness: WindowCompleteness
     of_collectives: list[CollectiveTotal]
     replayed: ReplayedGraphs | None = None
-    """Operators of replayed graphs, from a trace of their capture; None: no such trace."""
+    """Operators of replayed CUDA graphs; None if no trace of their capture was given."""
 
     @cached_property
     def numbers(self) -> WindowNumbers:
-        """Exact totals of the window; computed on first access: servers do not need them."""
+        """Exact totals of the window, computed on first access because spans do not need them."""
         return count(
             self.trace,
             self.links,
@@ -111,7 +111,7 @@ class Conversion:
 
     @property
     def events(self) -> int:
-        """Number of events that have a span of their own or are part of a roll-up."""
+        """Number of events that have a span of their own or that a roll-up span represents."""
         return int((~self.spans.places.hidden).sum())
 
     @property
@@ -130,7 +130,7 @@ class Conversion:
         return int(self.spans.plan.roll_ups.count.sum())
 
     def sampled(self, sampler: Sampler) -> Conversion:
-        """Return a copy of the conversion with the spans of traces that ``sampler`` selects."""
+        """Return a copy with only the spans of the traces that ``sampler`` selects."""
         spans = self.spans
         return replace(self, spans=replace(spans, plan=spans.plan.sampled(spans.places, sampler)))
 
@@ -147,18 +147,18 @@ def convert(  # noqa: PLR0913 - all that may be known of a trace beside its text
     max_bytes: int = MAX_BYTES,
     progress: Callable[[int], None] | None = None,
 ) -> Conversion:
-    """Convert one trace file.
+    """Convert one trace file to spans; its exact totals are computed on first access.
 
     Args:
         path: the trace file.
-        budget: maximum amount to send, or a function that returns it for a trace.
-        window: the recorder's description, if the trace belongs to a run.
-        run_folder: folder of that run, with the recorded sections.
-        run_id: id of the run to which a trace without a window is added.
-        rank: rank to assume if the trace does not record one.
+        budget: maximum amount of spans to send, or a function that returns it for the trace.
+        window: the recorder's description of the profiler window, if the trace belongs to a run.
+        run_folder: folder of that run, from which the recorded sections are read.
+        run_id: id of the run to which a trace without a ``window`` is added.
+        rank: rank to assume if neither ``window`` nor the trace records one (default: 0).
         captured: CUDA graphs that the trace may replay, from a trace of their capture.
         max_bytes: maximum uncompressed size to read; the remainder is ignored.
-        progress: called with the number of bytes read so far.
+        progress: called repeatedly with the number of bytes read so far.
 
     Raises:
         TraceError: no part of the file can be read.
@@ -204,7 +204,8 @@ def _chosen(
 ) -> Spans:
     """Choose the spans to send, with their attributes; drop spans until the byte budget is met.
 
-    ``ratio`` is the completeness of the trace.
+    ``problem`` describes missing records (empty: none are missing); ``ratio`` is the completeness
+    of the trace, from 0 to 1.
     """
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
@@ -234,7 +235,6 @@ def _own_attributes(
     ratio: float,
     known_collectives: dict[int, Collective],
 ) -> dict[int, dict[str, Any]]:
-    """Return the attributes of each event that has a span of its own, by row."""
     rows = np.flatnonzero(plan.kept).tolist()
     own = {
         row: own_attributes(trace.names[trace.events.name[row]], args)
@@ -250,7 +250,6 @@ def _own_attributes(
 
 
 def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
-    """Return the encoded size of each trace's spans, in bytes."""
     total = np.zeros(len(spans.places.traces), np.int64)
     rows = np.flatnonzero(spans.plan.kept)
     groups = [spans.places.trace[part] for part, _ in spans.by_numbers(rows)]
@@ -261,7 +260,6 @@ def _bytes_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
-    """Return the number of spans of each trace, including roll-ups."""
     many = len(spans.places.traces)
     kept = np.bincount(spans.places.trace[spans.plan.kept], minlength=many)
     anchors = spans.places.anchor_trace[spans.plan.roll_ups.anchor]
@@ -269,7 +267,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
-    """Yield pairs for a server: the number of spans, without roll-ups, and the encoded request."""
+    """Yield the number of spans (without roll-ups) and the encoded body of each OTLP request."""
     who, scope = wire.encode_resource(resource), OWN_SCOPE.encode()
     pieces = [(columns, True) for columns in conversion.spans.kept()]
     pieces.append((conversion.spans.roll_ups(), False))
@@ -288,12 +286,12 @@ def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator
 
 
 def sent_rows(conversion: Conversion) -> Iterator[dict[str, Any]]:
-    """Yield the spans to send as rows of table ``spans``."""
+    """Yield the spans that a server would receive, as rows of table ``spans``."""
     return stored_rows(conversion, only_sent=True)
 
 
 def stored_rows(conversion: Conversion, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``spans`` that a run folder would store."""
+    """Yield the rows of table ``spans`` of a run folder; ``only_sent``: those of spans to send."""
     pieces = event_rows(
         conversion.spans,
         conversion.rank,
@@ -314,7 +312,9 @@ def _listed(column: Any) -> list[Any]:
 
 
 def store(conversion: Conversion, run_folder: Path) -> None:
-    """Write the rows of all tables into a run folder; replace those of an earlier call.
+    """Write the rows of all tables into a run folder.
+
+    Rows that an earlier call stored for the same trace are replaced.
 
     Raises:
         StoreError: writing to the disk fails.

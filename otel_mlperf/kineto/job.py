@@ -1,7 +1,8 @@
-"""Conversion job of the agent: the request for one window, and the result file.
+"""Conversion job of the agent: the description of one window to convert, and the result file.
 
-A separate process runs the conversion, so that the agent never imports the required libraries. The
-process writes one file: a line of JSON, followed by the requests. The file is complete or absent.
+A separate process runs the conversion, so that the agent never imports the libraries that it
+requires. That process writes one file, a line of JSON followed by the requests. The file is
+complete or absent.
 """
 
 from __future__ import annotations
@@ -20,39 +21,39 @@ if TYPE_CHECKING:
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Conversion job: one window to convert."""
+    """Description of one profiler window to convert, passed to the converting process."""
 
     window: str
-    """Path of the window's description."""
+    """Path of the recorder's description of the window."""
     run_folder: str
     result: str
     """Path of the result file."""
     resource: dict[str, Any]
     """Resource attributes of the profiled process."""
     is_sent: bool
-    """Whether the result contains requests for a server."""
+    """Whether the result is to contain requests for a server."""
     spans: int
-    """Maximum number of spans in the run's trace."""
+    """Maximum number of spans to send in the trace of the run."""
     by_trace: dict[str, int]
-    """Maximum number of spans in each step's trace, recorded sections included."""
+    """Maximum number of spans to send in the trace of each step, recorded sections included."""
     sampler: Sampler | None = None
     """Selects the traces to send; None: all traces."""
     limit_s: int
-    """Timeout in seconds."""
+    """Seconds after which the converting process is ended."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a conversion."""
+    """Result of a conversion, stored as the first line of the result file."""
 
     digest: str
     events: int
     rolled_up: int
     requests: list[tuple[int, int]] = []
-    """Number of events and number of bytes of each request."""
+    """Number of events and number of bytes of each request in the file."""
     end_ns: int = 0
-    """End of the window, in Unix time."""
+    """End of the window, in nanoseconds of Unix time."""
     figures: list[tuple[str, dict[str, str], float]] = []
-    """Metric points: name, labels, value."""
+    """Metric points of the window: name, labels and value of each."""
 
 
 def write_result(path: Path, result: Result, bodies: Iterable[bytes]) -> None:
@@ -63,7 +64,7 @@ def write_result(path: Path, result: Result, bodies: Iterable[bytes]) -> None:
 
 
 def read_result(path: Path) -> tuple[Result, int, int]:
-    """Return the decoded first line of the file, its length, and the CRC-32 of the whole file.
+    """Return the result in the file's first line, that line's length, and the file's CRC-32.
 
     Raises:
         OSError: the file cannot be read.
@@ -73,7 +74,7 @@ def read_result(path: Path) -> tuple[Result, int, int]:
     with open(path, "rb", opener=open_without_links) as file:
         line = file.readline()
         check = zlib.crc32(line)
-        # Read in blocks: the calling agent has limited memory.
+        # Read in blocks, because the memory of the calling agent is limited.
         while block := file.read(1 << 20):
             check = zlib.crc32(block, check)
     return msgspec.json.decode(line, type=Result), len(line), check

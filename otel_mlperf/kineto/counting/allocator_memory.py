@@ -1,9 +1,10 @@
 """Timelines of the memory of each device's allocator during a profiler window.
 
 They are derived from the ``[memory]`` instants. *Allocated* and *reserved* are the allocator's own
-totals after each change. Traces of the CPU often lack these totals: then the timeline only contains
-the change since the start of the window, ``change = bytes allocated - bytes freed``. Memory that
-was allocated before the window and freed inside it counts as freed, so a change may be negative.
+totals after each change. Traces of the CPU often lack these totals: then the timeline contains only
+the change since the start of the window, ``change = bytes allocated - bytes freed``. The change is
+negative if more memory was freed than allocated, because memory that was allocated before the
+window may be freed inside it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ MAX_POINTS: Final = 512
 
 
 def follow_memory(trace: Trace) -> list[AllocatorRow]:
-    """Return the timeline of each allocator of a trace; empty if memory was not profiled."""
+    """Return the points of each allocator's timeline, allocator by allocator.
+
+    The list is empty if the trace contains no allocations.
+    """
     made = trace.allocations
     keys = np.unique(np.stack([made.device_type, made.device]), axis=1).T.tolist()
     return [
@@ -68,9 +72,10 @@ def _follow(
 
 
 def _parts(time_ns: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first and last change of each part of the timeline.
+    """Return the indices of the first and the last change of each part of a timeline.
 
-    A part is a single change or, above ``MAX_POINTS`` changes, one of equally long intervals.
+    Each of up to ``MAX_POINTS`` changes is a part of its own. More changes are divided into at most
+    ``MAX_POINTS`` parts of equal duration, because a point is stored for each part.
     """
     n = len(time_ns)
     if n <= MAX_POINTS:

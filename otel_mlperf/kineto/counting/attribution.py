@@ -26,9 +26,10 @@ _STEP: Final = ".step"
 
 
 class Attribution(NamedTuple):
-    """Section, step and phase of each event: indices into the lists of names; NONE: no name.
+    """Section, step and phase of each event of a trace.
 
-    Every array has one item for each event.
+    The arrays ``section``, ``step`` and ``phase`` have one item for each event: an index into the
+    list of names, or NONE.
     """
 
     section: NDArray[np.int32]
@@ -44,9 +45,10 @@ def find_attribution(
 ) -> Attribution:
     """Return the section, step and phase of each event.
 
-    The section is the innermost recorded section. For an event in no recorded section but a step,
-    it is the innermost annotation; annotations of steps and of single collectives do not count.
-    Only a recorded step has a phase, because annotations of steps do not contain it.
+    The section of an event is the innermost recorded section around it. If an event is in no
+    recorded section other than its step, its section is the innermost annotation around it;
+    annotations of steps and of single collectives do not count. Only a recorded step has a phase,
+    because annotations of steps do not contain one.
     """
     section, names = _sections(trace, links, sections)
     described = [_step_and_phase(step, sections, window) for step in links.steps]
@@ -76,10 +78,10 @@ def _sections(
 
 
 def _annotations(trace: Trace, links: Links) -> NDArray[np.int32]:
-    """Return the row of the innermost annotation that each event counts to.
+    """Return the row of the innermost annotation around each event; NONE if there is none.
 
-    Autograd runs the backward pass on threads of its own. An event there without an annotation
-    counts to the annotation that was open on the thread that waits for it.
+    Autograd runs the backward pass on threads of its own. An event on such a thread without an
+    annotation is attributed to the annotation that was open on the thread that waits for autograd.
     """
     is_section = _is_section(trace, links)
     forest, events = Forest(links.parent), trace.events
@@ -103,7 +105,6 @@ def _self_or_above(links: Links, wanted: NDArray[np.bool_]) -> NDArray[np.int32]
 
 
 def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Return whether each event annotates a program part, not a step or a single collective."""
     single = np.array([is_collective(name) for name in trace.names] or [False])
     is_section: NDArray[np.bool_] = (find_roles(trace) == Role.ANNOTATION) & ~single[
         trace.events.name
@@ -114,7 +115,6 @@ def _is_section(trace: Trace, links: Links) -> NDArray[np.bool_]:
 
 
 def _step_and_phase(step: TraceStep, sections: Sections, window: Window | None) -> tuple[str, str]:
-    """Return the name and the phase of a step; the phase is empty if it is not known."""
     if step.section == NONE:
         return step.name, ""
     span = f"{int(sections.span_id[step.section]):016x}"
@@ -130,9 +130,9 @@ def main_sections(
     group: NDArray[np.integer[Any]],
     section: NDArray[np.int32],
 ) -> dict[int, tuple[int, int]]:
-    """Return for each group the section with most of its time, and that time in nanoseconds.
+    """Return, by group, the section with most of the group's time and that time in nanoseconds.
 
-    Every argument has one item for each event; a ``section`` of NONE means no section.
+    Every argument has one item for each event; events whose ``section`` is NONE are ignored.
     """
     rows, width = np.flatnonzero(section != NONE), int(section.max(initial=0)) + 1
     pairs, of_pair = np.unique(

@@ -1,10 +1,10 @@
 """Captured CUDA graphs: the operators and kernels of each graph, read from a trace of its capture.
 
-Between the calls that start and end a capture, launches run nothing: each launch is recorded as a
-node of the graph, in launch order. A launch that has a device record in the trace did run, so it is
-not a node.
+Between the calls that start and end a capture, a launch runs nothing: it is recorded as a node of
+the graph, in launch order. A launch that has a device record in the trace did run, so it is not a
+node.
 
-ROCm's calls name the kernel that they launch, CUDA's calls do not. With CUDA, the possible kernels
+ROCm's calls name the kernel that they launch; CUDA's calls do not. With CUDA, the possible kernels
 of a node are those that its operator launches elsewhere in the same trace, for example in the
 warm-up rounds before the capture.
 """
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _KERNEL_NAME = "kernel"
-"""Argument of ROCm's calls that contains the kernel's name."""
+"""Key in the ``args`` of ROCm's calls that contains the kernel's name."""
 
 
 class GraphNode(NamedTuple):
-    """One launch of a capture."""
+    """One node of a captured CUDA graph: a launch that was recorded and did not run."""
 
     operator: str
-    """Name of the innermost operator around the launch; empty: no operator."""
+    """Name of the innermost operator around the launch; empty if no operator is around it."""
     is_kernel: bool
-    """Whether a kernel is launched; otherwise a copy or memset, whose name is not yet known."""
+    """Whether a kernel is launched; if false, a copy or memset, whose name is not known."""
     names: frozenset[str] = frozenset()
-    """Possible names of the kernel; empty: not known."""
+    """Possible names of the kernel; empty if they are not known."""
 
 
 class CapturedGraphs(NamedTuple):
     """The captured graphs of a trace, in the order of their capture."""
 
     trace: str
-    """File name of the trace."""
+    """File name of the trace of the capture."""
     graphs: list[tuple[GraphNode, ...]]
 
 
 def read_captures(path: Path) -> CapturedGraphs:
-    """Return the graphs that were captured during a trace.
+    """Return the CUDA graphs that were captured while the trace at ``path`` was recorded.
 
     Raises:
         TraceError: no part of the trace can be read.
@@ -75,7 +75,6 @@ def read_captures(path: Path) -> CapturedGraphs:
 
 
 def _find_nodes(trace: Trace, links: Links) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """Return the rows of captured launches, ordered by start, and the index of their captures."""
     kind_of = launch_kinds(trace)
     is_launch = (kind_of < len(KINDS)) & (kind_of != KINDS.index(GRAPH))
     has_run = np.zeros(len(is_launch) + 1, np.bool_)  # The last item is for NONE.
@@ -109,7 +108,6 @@ def _describe(trace: Trace, links: Links, rows: NDArray[np.intp]) -> Iterator[Gr
 def _seen_kernels(
     trace: Trace, links: Links, above: NDArray[np.int32]
 ) -> dict[str, frozenset[str]]:
-    """Return the names of the device work that each operator launches in this trace."""
     work = find_work(trace).rows
     owner = above[work]
     pairs = zip(trace.events.name[owner].tolist(), trace.events.name[work].tolist(), strict=True)

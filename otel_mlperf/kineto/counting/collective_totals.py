@@ -1,8 +1,8 @@
 """Totals and bus bandwidth of collective operations, derived from their kernels.
 
-Bus bandwidth is the bus bytes (``Collective.bus_bytes``) / time, over the kernels whose size the
-trace records. It is a lower bound of the links' bandwidth, because a kernel also waits for other
-ranks.
+Bus bandwidth is bus bytes (``Collective.bus_bytes``) / time, over the kernels whose size the trace
+records. It is a lower bound of the bandwidth of the links, because the time of a kernel includes
+waiting for other ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _Key = tuple[str, int | None]
 
 
 def count_collectives(trace: Trace, known: Mapping[int, Collective]) -> list[CollectiveTotal]:
-    """Return the totals of collective kernels by operation and group size, longest first."""
+    """Return one total for each pair of operation and group size, the longest total time first.
+
+    ``known`` maps the rows of events to their collective operations. Only kernels are counted.
+    """
     works = np.flatnonzero(find_roles(trace) == Role.DEVICE)
     groups: dict[_Key, list[tuple[int, Collective]]] = {}
     for row in np.intersect1d(works, np.array(list(known), np.int64)).tolist():

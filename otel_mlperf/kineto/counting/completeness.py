@@ -55,7 +55,7 @@ _MIN_PART: Final = 10
 
 
 def find_completeness(trace: Trace, links: Links) -> WindowCompleteness:
-    """Return the completeness of a window and its losses, those of device work first."""
+    """Return the completeness of a profiler window, with its losses: missing device work first."""
     work = find_work(trace)
     window = window_of(trace, work)
     launches = find_launches(trace, links, work)
@@ -100,7 +100,7 @@ def _of_timeless(
 
 
 def _of_mixed_ranks(trace: Trace, work: Work, losses: list[Loss]) -> list[Loss]:
-    """Replace losses derived from ids by one loss, if ranks in the file are indistinguishable."""
+    """Replace losses derived from ids with one loss, if ranks in the file are indistinguishable."""
     if not are_mixed(trace, find_roles(trace)):
         return losses
     unaffected = [loss for loss in losses if loss.kind not in NUMBERED]
@@ -143,7 +143,6 @@ def _find_whole(
 
 
 def _measure(work: Work, begin_ns: int, end_ns: int) -> list[DevicePart]:
-    """Return the busy and communication times of each device between two times."""
     start, end = (np.clip(at, begin_ns, end_ns) for at in (work.start_ns, work.end_ns))
     inside, n = work._replace(start_ns=start, end_ns=end), len(work.devices)
     busy = union(start, end, work.device)
@@ -159,10 +158,6 @@ def _measure(work: Work, begin_ns: int, end_ns: int) -> list[DevicePart]:
 
 
 def _of_host(trace: Trace, window: tuple[int, int]) -> list[Loss]:
-    """Return the losses of host records.
-
-    Missing operators are found by record number and by External id: the larger loss is reported.
-    """
     lost, named = find_lost_numbers(trace, window), find_lost_operators(trace)
     numbered = [loss for loss in lost if loss.kind in (OPERATOR, HOST)]
     if named and (not numbered or named[0].missing > numbered[0].missing):

@@ -2,11 +2,11 @@
 
 Kineto names a copy by its direction and by the kinds of memory: ``Memcpy HtoD (Pageable ->
 Device)``. Bandwidth is total bytes / total time of the copies whose size the trace records, so that
-many small copies lower it. A pageable copy is staged through a pinned buffer of the driver: it is
-slower, and the host waits for it.
+many small copies reduce it. A pageable copy is slower, because it is staged through a pinned buffer
+of the driver, and the host waits for it.
 
-Some copies are recognised by their names alone: ROCm copies and sets memory by kernels of its own.
-An MTIA records each copy as a request to its DMA engine; the ``args`` of the request contain the
+Some copies are recognised only by their names, because ROCm copies and sets memory with kernels. An
+MTIA records each copy as a request to its DMA engine; the ``args`` of the request contain the
 direction and size.
 """
 
@@ -37,12 +37,12 @@ _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _COPYING: Final = re.compile(
     r"__amd_rocclr_(?:copy|fill)|dma_request|Mem(?:cpy|set)|MEM(?:CPY|SET)_|copy-(?:start|done)\b"
 )
-"""Name prefixes of copies and memsets whose category does not identify them."""
+"""Name prefixes of copies and memsets that are not recognised by their category."""
 REQUEST: Final = "dma_request"
 _DIRECTION_KEY: Final = re.compile(r"direction|kind|type", re.IGNORECASE)
 _SIZE_KEY: Final = re.compile(r"bytes|(?:transfer |dma )?size", re.IGNORECASE)
 _WAITS: Final = frozenset({"cuda_sync", "cuda_event", "cuda_profiler_range", "collective_comm"})
-"""Categories on a device's rows that are not work: waits, marks and repeated kernels."""
+"""Categories of events on a device's rows that are not work: waits, marks and repeated kernels."""
 _COMMUNICATION = re.compile(
     r"nccl|rccl|msccl|oneccl|nvshmem|deep_ep|cross_device_reduce|multimem_"
     r"|(?:one|two)_shot_all_reduce|all_?reduce_fusion|hccl|hcom_"
@@ -63,7 +63,7 @@ _DIRECTIONS: Final = (
 
 
 class WorkKind(IntEnum):
-    """Kind of device work; the value is a bit number."""
+    """Kind of device work; ``1 << kind`` is its bit in a mask of kinds."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -72,7 +72,7 @@ class WorkKind(IntEnum):
 
 
 class Work(NamedTuple):
-    """Device events of a trace as columns; every array has one item for each event."""
+    """Device work of a trace as columns; every array has one item for each piece of work."""
 
     rows: NDArray[np.intp]
     start_ns: NDArray[np.int64]
@@ -84,19 +84,19 @@ class Work(NamedTuple):
     """Index into ``streams``."""
     devices: list[int]
     streams: list[tuple[int, int]]
-    """Device and stream number, as in the trace."""
+    """Device number and stream number of each stream, as in the trace."""
 
     def of(self, kind: WorkKind, group: NDArray[np.int64]) -> Intervals:
-        """Return the intervals in which work of one kind ran, by device or by stream."""
+        """Return the intervals with work of one kind by ``group`` (``device`` or ``stream``)."""
         mine = self.kind == kind
         return union(self.start_ns[mine], self.end_ns[mine], group[mine])
 
 
 def find_work(trace: Trace) -> Work:
-    """Return the device events of a trace: kernels, copies and memsets.
+    """Return the device work of a trace: kernels, copies and memsets.
 
-    Device and stream are read from an event's ``args`` or, if missing there, derived from its
-    track.
+    Device and stream are read from the event's ``args``. If they are missing there, they are
+    derived from the event's track.
     """
     rows = np.flatnonzero((find_roles(trace) == Role.DEVICE) & ~is_of(trace, _WAITS))
     device, stream = find_device_numbers(trace, rows)
@@ -110,7 +110,10 @@ def numbered_work(
     device: NDArray[np.signedinteger[Any]],
     stream: NDArray[np.signedinteger[Any]],
 ) -> Work:
-    """Return the device work in these rows; the other arrays have one item for each row."""
+    """Return the device work in ``rows``; the other arrays have one item for each of these rows.
+
+    ``device`` and ``stream`` contain the numbers in the trace.
+    """
     devices, of_device = np.unique(device, return_inverse=True)
     numbers, number = np.unique(stream, return_inverse=True)
     pairs, of_stream = np.unique(of_device * len(numbers) + number, return_inverse=True)
@@ -131,20 +134,20 @@ def numbered_work(
 
 
 def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
-    """Return whether each event has one of these categories."""
+    """Return whether each event has one of ``categories``."""
     wanted = np.array([category in categories for category in trace.categories] or [False])
     return wanted[trace.events.category]
 
 
 def is_communication(name: str) -> bool:
-    """Return whether a kernel of this name moves data between ranks.
+    """Return whether a kernel with this name moves data between ranks.
 
     Recognised libraries are NCCL, RCCL, MSCCL, oneCCL, HCCL, NVSHMEM, DeepEP and XLA's collectives.
     Recognised kernels of PyTorch's symmetric memory, vLLM and TensorRT-LLM are one-shot and
     two-shot reductions, kernels fused with a reduction, and kernels that use multimem
     (``multimem_all_reduce``). Other communication counts as compute.
     """
-    # Removed first, because its bracket does not start the arguments.
+    # "(anonymous namespace)" is removed first, because its bracket does not start the arguments.
     function = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0]
     return _COMMUNICATION.search(function) is not None
 
@@ -158,14 +161,13 @@ def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
 
 
 def _kind(name: str) -> WorkKind:
-    """Return the kind of work by its name; the caller recognises copies by category."""
     if _COPYING.match(name):
         return WorkKind.COPY
     return WorkKind.COMMUNICATION if is_communication(name) else WorkKind.COMPUTE
 
 
 def count_copies(trace: Trace, work: Work) -> list[CopyRow]:
-    """Return the copies and memsets by device, name and direction, longest first.
+    """Return the totals of copies and memsets by device, name and direction.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -182,10 +184,10 @@ def add_up_copies(
     way: NDArray[np.int64],
     size: NDArray[np.signedinteger[Any]],
 ) -> list[CopyRow]:
-    """Return the totals of copies by device, name and direction, longest first.
+    """Return the totals of copies by device, name and direction, longest of a device first.
 
-    ``mine`` contains the copies' indices into ``work``. ``way`` is the direction of each copy, as
-    an index into ``WAYS``, and ``size`` its bytes.
+    ``mine`` contains the copies' indices into ``work``, ``way`` their directions as indices into
+    ``WAYS``, and ``size`` their bytes (NONE: not known).
     """
     name = trace.events.name[work.rows[mine]]
     length = (work.end_ns - work.start_ns)[mine]
@@ -198,7 +200,6 @@ def add_up_copies(
 
 
 def _describe(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the direction of each copy, as an index into ``WAYS``, and its size in bytes."""
     size = trace.events.bytes[rows].astype(np.int64)
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     named = [trace.names[name] for name in names]
@@ -214,7 +215,7 @@ def _describe(trace: Trace, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], 
 
 
 def describe_request(args: Mapping[str, Any]) -> tuple[str, int | None]:
-    """Return direction and bytes (None: unknown) of a request to a DMA engine from its ``args``."""
+    """Return the direction and bytes (None: not known) in the ``args`` of a DMA request."""
     told = (str(value) for key, value in args.items() if _DIRECTION_KEY.search(key))
     label = next((way for value in told if (way := direction(value)) != OTHER), OTHER)
     sizes = (value for key, value in args.items() if _SIZE_KEY.fullmatch(key))
@@ -225,7 +226,7 @@ WAYS: Final = (*(label for label, _ in _DIRECTIONS), OTHER)
 
 
 def direction(name: str) -> str:
-    """Return the direction of a copy from its name in traces of CUDA, ROCm, XPU or MTIA."""
+    """Return a copy's direction from its name in traces of CUDA, ROCm, XPU or MTIA."""
     for label, pattern in _DIRECTIONS:
         if re.search(pattern, name, re.IGNORECASE):
             return label

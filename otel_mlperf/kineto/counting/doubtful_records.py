@@ -10,8 +10,8 @@ A record is doubtful if it breaks one of these rules:
   of another call ends at its record, or if its record has no launch while a launch has no record.
 - Kineto draws an arrow from each launch to each of its records.
 - Work starts after its launch, and ends before a call that waits for it returns. Otherwise the
-  device's clock is wrong, and so are gaps, delays and the window itself. If the work of a stream
-  runs in another order than it was launched, the ids are wrong and not the clock.
+  device's clock is wrong, and so are gaps, delays and the window itself. However, if the work of a
+  stream runs in another order than it was launched, the ids are wrong and not the clock.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _CATEGORIES: Final = {
     MEMSET: frozenset({"gpu_memset", "memset"}),
     KERNEL: frozenset({"kernel", "concurrent_kernel"}),
 }
-"""Newer and older categories of the records that belong to each kind of launch."""
+"""Categories that records of each kind of launch have, in newer and older files."""
 _CORRELATED: Final = frozenset().union(*_CATEGORIES.values())
-"""Categories whose records have the correlation of their call; other vendors use other ids."""
+"""Categories whose records have the correlation of their call; records of other vendors do not."""
 _LAUNCHES, _BACKWARD = "ac2g", "fwdbwd"
 _ODD: Final = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
 class Doubtful(NamedTuple):
-    """Device work with doubtful ids; every array has one item for each record."""
+    """Device records with doubtful ids; both arrays have one item for each record."""
 
     foreign: NDArray[np.bool_]
     """Whether the record has the correlation of another call."""
@@ -73,12 +73,12 @@ class Doubtful(NamedTuple):
     """Whether the record has no launch although it was launched in the window."""
 
     def losses(self, work: Work) -> list[Loss]:
-        """Return the losses to report for the doubtful records among ``work``."""
+        """Return the losses to report for these records, which are those of ``work``."""
         return device_loss(CORRELATION, work, self.foreign) + device_loss(LAUNCH, work, self.strays)
 
 
 def find_doubtful(trace: Trace, links: Links, work: Work, launches: Launches) -> Doubtful:
-    """Return which device records have a wrong correlation or lack their launch."""
+    """Return which records have the correlation of another call, and which lack a launch."""
     call = links.launch[work.rows]
     kind = launches.kind_of_calls(call)
     foreign = _ends_of_others(trace, work) | _of_another_kind(trace, work, call, kind)
@@ -116,7 +116,6 @@ def _of_another_kind(
 
 
 def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return for each record whether another record of its launch started earlier."""
     order = np.lexsort((work.start_ns, call))
     second = np.zeros(len(order), np.bool_)
     second[order[1:]] = (np.diff(call[order]) == 0) & (call[order[1:]] != NONE)
@@ -124,7 +123,6 @@ def _is_second(work: Work, call: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _ends_of_others(trace: Trace, work: Work) -> NDArray[np.bool_]:
-    """Return whether arrows end where a record starts, but none has the record's correlation."""
     events, flows, ends = trace.events, trace.flows, _ends_at_work(trace, work)
     ends = ends[flows.id[ends] >= 0]  # Text ids are not correlations.
     places = events.track[work.rows], events.start_ns[work.rows]
@@ -141,7 +139,6 @@ def _arrows(trace: Trace, kind: str, *, starts: bool) -> NDArray[np.intp]:
 
 
 def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
-    """Return the ends of launch arrows on tracks of devices, without those at calls."""
     has_work = np.zeros(max(len(trace.tracks), 1), np.bool_)
     has_work[trace.events.track[work.rows]] = True
     ends = _arrows(trace, _LAUNCHES, starts=False)
@@ -152,10 +149,11 @@ def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
 def find_lost_arrows(
     trace: Trace, links: Links, work: Work, launches: Launches, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Return records without an arrow from their launch, and autograd's arrows with one end.
+    """Return the losses of arrows: device records without an arrow, autograd's arrows with one end.
 
-    Nothing is reported for a trace with neither arrows nor the profiler's window, because other
-    tools write no arrows. ``foreign`` records are skipped: their correlations match no arrow.
+    Nothing is reported for a trace with neither arrows nor the profiler's own span, because tools
+    other than Kineto write no arrows. ``foreign`` records are skipped, because their correlations
+    match no arrow.
     """
     roles, events, flows = find_roles(trace), trace.events, trace.flows
     if not (len(flows) or (roles == Role.WINDOW).any()):
@@ -211,7 +209,7 @@ def find_duplicates(trace: Trace) -> list[Loss]:
 
 
 def marks(*columns: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of the values of each row, over all columns."""
+    """Return a 64-bit hash for each row, over the row's values in all ``columns``."""
     mark = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         mark ^= column.astype(np.uint64)
@@ -222,21 +220,22 @@ def marks(*columns: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 _CLOCK_NS: Final = 10_000
-"""Tolerated difference between the clocks of host and device, which Kineto aligns to µs."""
+"""Tolerated difference between the clocks of host and device, which Kineto aligns to about 1 µs."""
 _CLOCK_SHARE: Final = 0.01
 _ZERO_SHARE: Final = 0.05
 _COARSE_NS: Final = 1_000
 _COARSE_SHARES: Final = {DEVICE_DURATION: 0.5, HOST_DURATION: 0.99}
-"""Tolerated share of records with duration 0, if times are whole microseconds."""
+"""Tolerated share of records with duration 0 in a trace whose times are whole microseconds."""
 _WAITS: Final = re.compile(r"DeviceSynchronize|CtxSynchronize")
 
 
 def find_clock_losses(
     trace: Trace, links: Links, work: Work, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Return the losses of work at impossible times.
+    """Return the losses of device work at impossible times.
 
-    ``foreign`` work is skipped, because its correlation is that of another call.
+    Impossible is a start before the launch, or an end after a call that waited for the work has
+    returned. ``foreign`` work is skipped, because its correlation is that of another call.
     """
     known = np.flatnonzero((links.launch[work.rows] != NONE) & ~foreign)
     call, events = links.launch[work.rows[known]], trace.events
@@ -256,7 +255,6 @@ def _by_up_to(ns: NDArray[np.int64]) -> str:
 def _is_disordered(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> bool:
-    """Return whether over 1 % of the work ran in another order on its stream than launched."""
     order = np.lexsort((work.start_ns[known], work.stream[known]))
     stream, launched = work.stream[known][order], trace.events.start_ns[call[order]]
     is_next = stream[1:] == stream[:-1]
@@ -267,7 +265,10 @@ def _is_disordered(
 def _overdue(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return by how many ns work ended after a call that waited for it returned; 0: not at all."""
+    """Return by how many nanoseconds each piece of work exceeded a call that waited for it.
+
+    The value is 0 for work that ended before such a call returned.
+    """
     events = trace.events
     over = np.zeros(len(known), np.int64)
     returned = events.start_ns[call] + events.duration_ns[call]
@@ -292,7 +293,7 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def find_missing_durations(trace: Trace, work: Work) -> list[Loss]:
-    """Return a loss for each kind of record that often has a duration of 0."""
+    """Return one loss for each kind of record of which too many have a duration of 0."""
     roles, is_copy = find_roles(trace), work.kind == WorkKind.COPY
     losses = _zeros(trace, DEVICE_DURATION, work.rows[is_copy])
     losses += _zeros(trace, DEVICE_DURATION, work.rows[~is_copy])

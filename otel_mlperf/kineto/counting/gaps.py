@@ -2,9 +2,9 @@
 
 The operator of a gap is the innermost event of the host (operator, call, annotation, Python
 function) that covers at least half of the gap. It is looked up on the thread that launched the next
-work; after the last work, on the thread that launched that last work. Annotations of whole steps do
-not count. If no such event exists, the thread ran Python code, or waited for something that the
-trace does not contain.
+work; for the gap after the last work, on the thread that launched that last work. Annotations of
+whole steps do not count. If no event covers half of the gap, the operator is empty: the thread ran
+Python code, or waited for something that the trace does not contain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 MOST: Final = 20
-"""Maximum number of gaps reported for each device."""
+"""Maximum number of gaps returned for each device."""
 START: Final = "start"
 HOST_WAIT: Final = "host_wait"
 DEVICE_WAIT: Final = "device_wait"
@@ -38,11 +38,11 @@ class _Found(NamedTuple):
     end_ns: int
     cause: str
     row: int
-    """Row of the work after the gap; NONE after the last work."""
+    """Row of the work after the gap; NONE if the gap is after the last work."""
 
 
 def find_gaps(trace: Trace, work: Work, links: Links) -> list[GapRow]:
-    """Return the longest gaps of each device, longest first."""
+    """Return up to ``MOST`` gaps of each device, longest first within a device."""
     gaps = _between(trace, work, links.launch)
     shown = ~(links.is_device | _outlives_caller(trace, links))
     # Steps are excluded: the step around a gap does not explain it.
@@ -58,7 +58,6 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[GapRow]:
 
 
 def _outlives_caller(trace: Trace, links: Links) -> NDArray[np.bool_]:
-    """Return whether each event ends after the event around it, that is, its end was missed."""
     events, around = trace.events, links.around
     end_ns = events.start_ns + events.duration_ns
     outlives: NDArray[np.bool_] = (around != NONE) & (end_ns > end_ns[around])
@@ -82,7 +81,6 @@ def _between(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[list[_
 
 
 def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
-    """Return the gap before the first work of a device, and the gap after its last work."""
     begin, end = window_of(trace, work)
     mine = np.flatnonzero(work.device == device)
     first = mine[work.start_ns[mine].argmin()]
@@ -95,7 +93,10 @@ def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
 
 
 def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, row: int) -> int:
-    """Return the track on which the gap's operator is looked up; NONE if no launch is known."""
+    """Return the track on which the gap's operator is looked up; NONE if no launch is known.
+
+    ``row`` is the row of the work after the gap, or NONE.
+    """
     if row != NONE and launch[row] != NONE:
         return int(trace.events.track[launch[row]])
     mine = np.flatnonzero(work.device == device)

@@ -1,10 +1,10 @@
 """Missing host records: operators, allocations, Python frames and steps that the file lacks.
 
-The profiler numbers its records of all kinds (``record_numbers``): gaps in the numbers are missing
-records. Records that are missing after the last number leave no gap. Missing operators are then
-recognised by the External ids of the calls that they made, and missing frames by operators that run
-without any new frame. The header of the file records whether frames and allocations were requested.
-Missing steps are recognised by the numbers in their names.
+The profiler numbers its records of all kinds (see ``record_numbers``), so that gaps in the numbers
+are missing records. Records that are missing after the last number leave no gap: missing operators
+are then recognised by the External ids of the calls that they made, and missing frames by operators
+that run without any new frame. The file's header records whether frames and allocations were
+requested. Missing steps are recognised by the numbers in their names.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ if TYPE_CHECKING:
 _KINDS: Final = {"memory": ALLOCATION, "python_function": FRAME}
 _REQUESTED: Final = {"with_stack": FRAME, "profile_memory": ALLOCATION}
 _MIN_PRESENT: Final = 0.1
-"""Minimum share of records in the file; with fewer, the file was shortened on purpose."""
+"""Minimum share of records in the file; if fewer are present, the file was shortened on purpose."""
 _MAX_LATE: Final = 0.25
-"""Maximum share of operators that may start after the last Python frame, as in compiled code."""
+"""Maximum share of operators that start after the last Python frame in intact files.
+
+It is not 0 because compiled code runs operators without frames.
+"""
 _STEP: Final = re.compile(r"ProfilerStep#(\d{1,9})")
 _MAX_STEPS: Final = 5
 
 
 class _Part(NamedTuple):
-    """A range of consecutive record numbers in the file."""
+    """A range of record numbers for which the file contains records."""
 
     kinds: frozenset[str]
     records: int
@@ -56,7 +59,7 @@ class _Part(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """A range of missing record numbers."""
+    """A range of record numbers that the file lacks."""
 
     kinds: frozenset[str]
     missing: int
@@ -65,7 +68,11 @@ class _Gap(NamedTuple):
 
 
 def find_lost_numbers(trace: Trace, window: tuple[int, int]) -> list[Loss]:
-    """Return losses by kind: missing record numbers, and requested kinds without any record."""
+    """Return the losses of host records, one for each kind with gaps in its record numbers.
+
+    A kind that was requested from the profiler but has no record at all is also a loss; it covers
+    the whole ``window`` (start and end in ns).
+    """
     parts = _merged(trace.numbered)
     present = sum(part.records for part in parts)
     if not parts or present < (parts[-1].last + 1) * _MIN_PRESENT:
@@ -94,7 +101,10 @@ def _lost(kinds: frozenset[str], gaps: list[_Gap], have: int) -> Iterator[Loss]:
 
 
 def _merged(numbered: Sequence[NumberedRecords]) -> list[_Part]:
-    """Return the parts by number; overlapping parts (annotations and operators) are merged."""
+    """Return the parts ordered by record number; parts that overlap are merged.
+
+    Annotations and operators overlap, because they are numbered together.
+    """
     merged: list[_Part] = []
     for record in sorted(numbered, key=lambda record: record.first):
         part = _Part(frozenset({_KINDS.get(record.category, OPERATOR)}), *record[1:])
@@ -124,7 +134,11 @@ def _gaps(parts: list[_Part], window: tuple[int, int]) -> Iterator[_Gap]:
 
 
 def _between(before: _Part, after: _Part, count: int, window: tuple[int, int]) -> _Gap:
-    """Attribute the numbers between two parts to the kind that covers less of the window."""
+    """Return the gap between two parts, for the kinds of the part that covers less of the window.
+
+    If both parts have a kind in common, the gap is attributed to the kinds of both. ``count`` is
+    the number of missing records.
+    """
     if before.kinds & after.kinds:
         return _Gap(before.kinds | after.kinds, count, before.end_ns, after.start_ns)
     if window[1] - before.end_ns > after.start_ns - window[0]:
@@ -153,10 +167,10 @@ def find_lost_operators(trace: Trace) -> list[Loss]:
 
 
 def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
-    """Return the loss of frames at the end: many operators ran after the last recorded frame.
+    """Return a loss if many operators ran after the last recorded Python frame, else an empty list.
 
-    Frames missing at the end leave no gap in the numbers. Operators on threads with backward
-    operators do not count, because autograd calls them and not Python.
+    Frames that are missing at the end leave no gap in the record numbers. Operators on threads with
+    backward operators do not count, because they are called by autograd, not by Python.
     """
     start, roles = trace.events.start_ns, find_roles(trace)
     frames = start[roles == Role.PYTHON]
@@ -172,7 +186,7 @@ def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
 
 
 def find_lost_steps(trace: Trace) -> list[Loss]:
-    """Return the loss of steps without an annotation on the host, by their numbers."""
+    """Return the loss of profiler steps that lack an annotation on the host, by their numbers."""
     roles, events = find_roles(trace), trace.events
     steps = {
         at: int(found[1]) for at, name in enumerate(trace.names) if (found := _STEP.fullmatch(name))

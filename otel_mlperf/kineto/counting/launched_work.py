@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 MAX_WORK: Final = 200_000
-"""Above this number of device events, no ``args`` are read: each event costs about 10 µs."""
+"""With more device events, no ``args`` are read, because each event costs about 10 µs."""
 _LONGEST: Final = 400
 
 
@@ -98,7 +98,7 @@ def find_launches(
 
 
 def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]) -> dict[int, str]:
-    """Return by row the size or dimensions of device events and the inputs of their operators."""
+    """Return the text of each row: inputs for operators, size or dimensions for device events."""
     text_by_row = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
     operators = set(launched_by.tolist()) - {NONE}
     # The grid is not read for copies and collectives: it does not depend on the size.
@@ -110,7 +110,6 @@ def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]
 
 
 def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
-    """Return by row the bytes of copies and collectives whose size the trace records."""
     size = trace.events.bytes[work.rows]
     known = np.flatnonzero(size != NONE)
     sizes = dict(zip(work.rows[known].tolist(), size[known].tolist(), strict=True))
@@ -123,7 +122,10 @@ def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
 
 
 def _inputs(args: Mapping[str, Any]) -> str:
-    """Return shapes and types as text, e.g. ``[[64, 128], [128]] ["float", "float"]``."""
+    """Return shapes and types as text, e.g. ``[[64, 128], [128]] ["float", "float"]``.
+
+    The text is empty if the profiler recorded no shapes.
+    """
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not (isinstance(shapes, list) and any(shapes)):
         return ""

@@ -1,10 +1,11 @@
 """Operators of replayed CUDA graphs, matched with a trace of the graphs' capture.
 
 The records of a replay (one launch of a graph) do not contain the operators that requested the
-work. A replay matches a capture if their pieces of work agree one by one: the same count, copies in
-the same places, and kernels with the same names. Pieces are ordered by the number of their node if
-the trace records it (CUDA 12 and newer), otherwise by start. If no capture matches, or matching
-captures name different operators, no operator is reported: a guess would look like a recorded fact.
+work. A replay matches a capture if their pieces of work agree one by one: the same number of
+pieces, copies in the same positions, and kernels with the same names. Pieces are ordered by the
+number of their graph node if the trace records it (CUDA 12 and newer), otherwise by start. If no
+capture matches, or if matching captures name different operators, no operator is reported, because
+a guess would look like a recorded fact.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ _Pieces = tuple[tuple[bool, str], ...]
 
 
 class ReplayedGraphs(NamedTuple):
-    """Operators from a capture for the graphs that a trace replays."""
+    """Operators of the work of replayed CUDA graphs, as known from the graphs' capture."""
 
     facts: CapturedWork | None
-    """Counts of matched work; None: ``operator`` was read from stored events."""
+    """Number of matched pieces of work; None if ``operator`` was read from stored events."""
     operator: NDArray[np.int32]
-    """Index into ``operators`` for each event of the trace; NONE: not known or not of a graph."""
+    """Index into ``operators`` for each event of the trace; NONE if not known or not of a graph."""
     operators: list[str]
 
 
 def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> ReplayedGraphs:
-    """Return the operators of the work that replayed graphs ran.
+    """Return the operators of the work that replayed graphs ran, by comparison with ``captured``.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -89,7 +90,7 @@ def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> Repla
 
 
 def _in_order(trace: Trace, work: Work, mine: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the order of the pieces: by node if all have a node number, else by start."""
+    """Return the order of the pieces: by node if all have a node number, otherwise by start."""
     rows = work.rows[mine]
     details = read_details(trace, rows.tolist()) if len(rows) else {}
     nodes = [details[row].get(_NODE) for row in rows.tolist()]

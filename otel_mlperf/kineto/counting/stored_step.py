@@ -2,7 +2,7 @@
 
 The rows are converted to the columns of a trace and counted by the same functions as a window.
 Therefore the totals of all steps and of the events outside of steps sum to the totals of the
-window. Parents are read from the rows; nesting on a thread is derived again, from the step's events
+window. Parents are read from the rows. Nesting on a thread is derived again, from the step's events
 alone.
 """
 
@@ -53,12 +53,13 @@ _Event = dict[str, Any]
 """Row of table ``spans``."""
 _Kind = TypeVar("_Kind", Events, Flows, Allocations)
 _DEPTHS: Final = np.full(len(Role), 2, np.int64)
-"""Nesting order of equal intervals by role: the lower one is outer."""
+"""Nesting order of equal intervals by role: the interval with the lower value is the outer one."""
 _DEPTHS[[Role.ANNOTATION, Role.OPERATOR]] = [0, 1]
 _NOT_NESTED: Final = (*IS_DEVICE, Role.PYTHON)
-"""Roles that are excluded from nesting on a thread.
+"""Roles of events that are excluded from nesting on a thread.
 
-Device work runs elsewhere. Without frames, an event in a frame is inside the operator around it.
+Device work does not run on the thread. Without frames, an event in a frame is inside the operator
+around the frame.
 """
 _NUMBERS: Final = {
     "correlation": names.CORRELATION_ID,
@@ -69,20 +70,20 @@ _NUMBERS: Final = {
 
 
 class _Known(NamedTuple):
-    """Facts that only the tables of whole windows contain."""
+    """Facts that the stored events of a step lack and the tables of whole windows contain."""
 
     whats: Mapping[tuple[str, str], tuple[str, str]]
-    """``what`` and ``kind`` of table ``totals``, by category and name of an event."""
+    """Columns ``what`` and ``kind`` of table ``totals``, by category and name of an event."""
     directions: Mapping[str, str]
-    """Direction of copies, by name."""
+    """Direction of a copy, by its name."""
 
 
 def count_step(tables: WindowTables, step: StepEvents) -> WindowTables:
-    """Return the rows of a step for the tables ``totals``, ``streams`` and ``copies``.
+    """Return the totals of a step, as rows of the tables ``totals``, ``streams`` and ``copies``.
 
     Args:
-        tables: the rows of whole windows, with the kind of each name.
-        step: the stored events of the step. Its duration is the window of its streams.
+        tables: the rows of whole windows, which contain the kind of each event name.
+        step: the stored events of the step, whose duration is used as the window of its streams.
     """
     known = _Known(
         {(row.category, row.name): (row.what, row.kind) for row in tables.totals},
@@ -107,7 +108,6 @@ def count_step(tables: WindowTables, step: StepEvents) -> WindowTables:
 
 
 def _directions(copies: Sequence[CopyRow]) -> dict[str, str]:
-    """Return the direction of each copy name; OTHER if the name occurs with several directions."""
     known: dict[str, set[str]] = {}
     for row in copies:
         known.setdefault(row.name, set()).add(row.direction)
@@ -129,7 +129,7 @@ def _count_rank(rows: Sequence[_Event], step: StepEvents, known: _Known) -> Wind
 
 
 class _Stored(NamedTuple):
-    """Events of one rank: their rows and the columns of a trace, one item for each event."""
+    """Events of one rank: their stored rows and the same events as a trace, in the same order."""
 
     rows: Sequence[_Event]
     attributes: list[dict[str, Any]]
@@ -204,7 +204,6 @@ def _indexed(values: Sequence[Any]) -> tuple[list[Any], NDArray[np.int32]]:
 
 
 def _columns(kind: type[_Kind], columns: Mapping[str, NDArray[Any]], length: int) -> _Kind:
-    """Return an instance of ``kind``; columns that are not given contain NONE."""
     missing = np.full(length, NONE, np.int64)
     return kind(**{field.name: columns.get(field.name, missing) for field in fields(kind)})
 
@@ -229,10 +228,9 @@ def _links(stored: _Stored) -> Links:
 
 
 def _nest(trace: Trace, parent: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the event that contains each event of the host on its thread."""
     events, roles = trace.events, find_roles(trace)
     rows = np.flatnonzero(~np.isin(roles, _NOT_NESTED))
-    # In traces with whole microseconds many intervals are equal: their depth decides the order.
+    # In traces with whole microseconds, many intervals are equal: depth decides which one is outer.
     rank = _DEPTHS[roles[rows]] << 32 | Forest(parent).depth()[rows]
     parents = find_parents(
         events.track[rows], events.start_ns[rows], events.duration_ns[rows], rank
@@ -243,7 +241,6 @@ def _nest(trace: Trace, parent: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _launches(stored: _Stored) -> NDArray[np.int32]:
-    """Return the call that launched each device event, by span id or else by correlation."""
     calls: dict[int | str, int] = {}
     for at, (row, attributes) in enumerate(zip(stored.rows, stored.attributes, strict=True)):
         if not attributes.get(names.ASYNCHRONOUS):
@@ -268,7 +265,6 @@ def _work(stored: _Stored) -> Work:
 
 
 def _attribution(stored: _Stored, links: Links, step: StepEvents) -> Attribution:
-    """Return the attribution of events: sections by their parents, one step and phase for all."""
     trace, forest = stored.trace, Forest(links.parent)
     is_single = np.array([bool(kind) for kind in stored.kinds], np.bool_)
     is_step = np.array([row["name"] == step.name for row in stored.rows], np.bool_)
@@ -293,7 +289,6 @@ def _attribution(stored: _Stored, links: Links, step: StepEvents) -> Attribution
 
 
 def _captured(stored: _Stored) -> ReplayedGraphs:
-    """Return the operators of replayed graphs, as stored with the events."""
     operators = [of_event.get(names.CAPTURED_OPERATOR, "") for of_event in stored.attributes]
     known, index = _indexed(["", *operators])
     return ReplayedGraphs(None, index[1:] - 1, known[1:])

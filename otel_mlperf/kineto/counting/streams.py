@@ -47,7 +47,7 @@ _COMPUTE, _TALK, _COPY = (1 << kind for kind in WorkKind)
 
 
 def window_of(trace: Trace, work: Work) -> tuple[int, int]:
-    """Return the start and end of the window; both 0 for a trace without events."""
+    """Return start and end of the window in nanoseconds; both are 0 if the trace has no events."""
     events = trace.events
     roles = find_roles(trace)
     rows = np.flatnonzero((roles != Role.PYTHON) & (roles != Role.WINDOW))
@@ -69,22 +69,25 @@ def _extent(events: Events, rows: NDArray[np.intp]) -> tuple[int, int] | None:
 
 
 def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
-    """Return the utilisation figures of each device, over all its streams."""
+    """Return the utilisation figures of each device; ``launch`` is the row of each event's call."""
     keys: list[tuple[int, int | None]] = [(device, None) for device in work.devices]
     return _measure(trace, work, launch, work.device, keys)
 
 
 def measure_streams(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
-    """Return the utilisation figures of each stream."""
+    """Return the utilisation figures of each stream; ``launch`` is the row of each event's call."""
     return _measure(trace, work, launch, work.stream, list(work.streams))
 
 
 class Waits(NamedTuple):
-    """Gaps of each device or stream, and their causes."""
+    """Gaps in the work of devices or streams, and their causes; one item for each gap.
+
+    A gap is a host wait (``host``), a device wait (``device``), or unknown if both are false.
+    """
 
     gap: Intervals
     row: NDArray[np.intp]
-    """Row in the trace of the work that ends the gap."""
+    """Row, in the trace, of the work that ends the gap."""
     host: NDArray[np.bool_]
     device: NDArray[np.bool_]
 
@@ -92,7 +95,11 @@ class Waits(NamedTuple):
 def find_waits(
     trace: Trace, work: Work, launch: NDArray[np.int32], group: NDArray[np.int64]
 ) -> Waits:
-    """Return the gaps of each ``group``: devices or streams."""
+    """Return the gaps between the work of each group, and their causes.
+
+    ``group`` is the device or the stream of each piece of ``work``; ``launch`` is the row of each
+    event's call.
+    """
     gap = gaps(union(work.start_ns, work.end_ns, group))
     row = work.rows[gap.first]
     call = launch[row]
@@ -141,7 +148,6 @@ def _busy(work: Work, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.
 
 
 def _overlap(work: Work, group: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return by group how long work ran concurrently with other work of its own stream."""
     streams = len(work.streams)
     alone = union(work.start_ns, work.end_ns, work.stream)
     over = sums(work.end_ns - work.start_ns, work.stream, streams)
@@ -177,18 +183,17 @@ def _kinds(on: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
-    """Return the time in which all ``kinds`` of work were running, and none of ``without``."""
+    """Return the time with work of all ``kinds`` and none of ``without``; both are bit masks."""
     return sum(
         int(spent) for mask, spent in enumerate(on) if mask & kinds == kinds and not mask & without
     )
 
 
 def _delays(trace: Trace, rows: NDArray[np.intp], launch: NDArray[np.int32]) -> dict[str, Any]:
-    """Return the statistics of launch delays, from the end of the call to the start of the work."""
     rows = rows[launch[rows] != NONE]
     call, events = launch[rows], trace.events
-    # Delays count from the end of the call: the call requests the work before it returns. Work may
-    # start before the end of a long call: it counts as early, with a delay of 0.
+    # Delays count from the end of the call, because the call requests the work before it returns.
+    # Work that starts before the end of its call counts as early, with a delay of 0.
     delay = events.start_ns[rows] - events.start_ns[call] - events.duration_ns[call]
     early = int((delay < 0).sum())
     delay = np.sort(np.maximum(delay, 0))

@@ -1,7 +1,7 @@
 """Totals of event durations by group: count, sum, minimum, maximum and quantiles.
 
-Quantiles are by nearest rank: the p-th is the smallest duration in the group that at least p % of
-its events do not exceed.
+Quantiles are by nearest rank: the p-th percentile is the smallest duration in the group that at
+least p % of the group's events do not exceed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def totals(
     group: Integers, duration_ns: Integers, self_ns: Integers
 ) -> Iterator[tuple[int, dict[str, int]]]:
-    """Yield each group (its number, ascending) with its columns of table ``totals``.
+    """Yield the number of each group, ascending, with the group's columns of table ``totals``.
 
-    Every argument has one item for each event.
+    Every argument has one item for each event; ``group`` is the number of the event's group.
     """
     # Sorted by duration in each group: minimum, maximum and quantiles are single positions.
     order = np.lexsort((duration_ns, group))
@@ -57,12 +57,12 @@ def totals(
 def self_times(trace: Trace, around: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return each event's duration without the time of the events inside it on the same track.
 
-    ``self = duration - |union of the children's intervals, cut to the parent's|``; ``around``
-    contains the row of the event around each event. Device work is not subtracted, because it runs
-    elsewhere than the operator that launched it. Python frames are not subtracted either: an event
-    directly inside a frame counts as directly inside the operator around the frame, so that an
-    operator has the same self time with and without recorded stacks. The self time of a frame
-    excludes everything inside the frame.
+    ``self = duration - |union of the children's intervals, cut to the parent's|``, where ``around``
+    contains the row of the event around each event. Device work is not subtracted, because it does
+    not run on the thread of the operator that launched it. Python frames are not subtracted either:
+    an event directly inside a frame counts as directly inside the operator around the frame, so
+    that an operator has the same self time with and without recorded stacks. The self time of a
+    frame excludes everything inside the frame.
     """
     is_frame = find_roles(trace) == Role.PYTHON
     if not is_frame.any():

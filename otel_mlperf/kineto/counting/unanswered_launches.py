@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 KINDS: Final = (GRAPH, COPY, MEMSET, KERNEL)
 _PATTERNS: Final = (r"GraphLaunch", r"[Mm]emcpy", r"[Mm]emset", r"Launch(?!Host)")
 _KNOWN: Final = re.compile(r"cu|hip|ur[A-Z]|ze[A-Z]|sycl")
-"""Name prefixes of calls of CUDA, ROCm and XPU; other runtimes are not recognised."""
+"""Prefixes of the names of CUDA, ROCm and XPU calls; calls of other runtimes are not recognised."""
 _NO_LAUNCH: Final = re.compile(r"Node|Attribute|GetInfo|Symbol(?:Address|Size)|PrefetchBatch")
 _CAPTURE_BEGINS, _CAPTURE_ENDS = re.compile(r"BeginCapture"), re.compile(r"EndCapture")
 _RANGES: Final = "cuda_profiler_range"
 _MIN_CALL_NS: Final = 1_000
-"""Minimum duration of a copy or memset with bytes, if no launch was answered."""
+"""Minimum duration of a copy or memset that moves bytes, used if no launch was answered."""
 
 
 class Launches(NamedTuple):
-    """Calls for which an answer is expected, ordered by start.
+    """Calls that launch device work and for which a device record is expected, ordered by start.
 
     Every array except ``kind_of`` has one item for each call.
     """
@@ -71,29 +71,29 @@ class Launches(NamedTuple):
     kind: NDArray[np.uint8]
     """Index into ``KINDS``."""
     answer: NDArray[np.int32]
-    """Index into the device work of the call's first record; NONE: unanswered."""
+    """Index into the device work of the call's first record; NONE if the call has no record."""
     stream: NDArray[np.int64]
-    """Index into ``streams`` of the known or guessed stream of the work; NONE: not known."""
+    """Index into ``streams`` of the known or guessed stream of the work; NONE if not known."""
     streams: list[tuple[int, int]]
-    """Device and stream numbers: streams with recorded work, then streams without."""
+    """Device and stream numbers, first of streams with recorded work, then of the other streams."""
     kind_of: NDArray[np.uint8]
     """Index into ``KINDS`` for each event of the trace; ``len(KINDS)`` if it is not a launch."""
 
     @property
     def lack_many(self) -> bool:
-        """Return whether over 0.1 % of all launches, or all launches of a kind, lack an answer."""
+        """Whether over 0.1 % of all launches, or all launches of one kind, lack a device record."""
         missing = np.bincount(self.kind[self.is_missing], minlength=len(KINDS))
         of = np.bincount(self.kind, minlength=len(KINDS))
         is_none_left = bool(((missing == of) & (of > 0)).any())
         return is_none_left or bool(missing.sum() > TOLERATED_SHARE * of.sum())
 
     def kind_of_calls(self, call: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return the launch kinds of the events in these rows; a row of NONE is not a launch."""
+        """Return the kinds of launch of the events in the rows ``call`` (NONE: not a launch)."""
         return np.append(self.kind_of, np.uint8(len(KINDS)))[call]
 
     @property
     def is_missing(self) -> NDArray[np.bool_]:
-        """Return whether each launch lacks its device record."""
+        """Whether the device record of each launch is missing."""
         missing: NDArray[np.bool_] = self.answer == NONE
         return missing
 
@@ -114,7 +114,7 @@ def _kind(name: str) -> int:
 
 
 def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
-    """Return the launches of a window with their records and streams."""
+    """Return the launches of a window, with their device records and streams."""
     kind_of = launch_kinds(trace)
     answer_of = _answers(links, work)
     rows = np.flatnonzero(kind_of < len(KINDS))
@@ -129,7 +129,6 @@ def find_launches(trace: Trace, links: Links, work: Work) -> Launches:
 
 
 def _answers(links: Links, work: Work) -> NDArray[np.int32]:
-    """Return for each event the first device record that it launched; NONE if there is none."""
     answer = np.full(len(links.launch), NONE, np.int32)
     call = links.launch[work.rows]
     order = np.argsort(-work.start_ns, kind="stable")
@@ -160,7 +159,7 @@ def _is_due(
 
 
 class Captures(NamedTuple):
-    """Captures of graphs; every array has one item for each capture."""
+    """Captures of CUDA graphs; every array has one item for each capture."""
 
     track: NDArray[np.signedinteger[Any]]
     start_ns: NDArray[np.int64]
@@ -182,7 +181,6 @@ def find_captures(trace: Trace) -> Captures:
 
 
 def _is_captured(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Return which launches were captured into a graph on their own thread, and did not run."""
     events, captured = trace.events, np.zeros(len(rows), np.bool_)
     captures = find_captures(trace)
     for track in np.unique(captures.track).tolist():
@@ -198,7 +196,7 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.intp]:
 
 
 def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
-    """Return the unanswered launches by kind and stream, largest loss first."""
+    """Return one loss for each kind and stream with unanswered launches, largest loss first."""
     begin, losses = trace.events.start_ns[launches.rows], []
     width = len(launches.streams) + 1
     both = launches.kind.astype(np.int64) * width + launches.stream + 1
@@ -224,7 +222,7 @@ def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
 
 
 def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) -> list[Loss]:
-    """Return the loss of kernels that some launches of a graph lack, compared with others."""
+    """Return the loss of kernels that some launches of a CUDA graph lack, compared with others."""
     call = links.launch[work.rows]
     mine = np.flatnonzero(launches.kind_of_calls(call) == KINDS.index(GRAPH))
     nodes: dict[int, Counter[int]] = {}
@@ -239,13 +237,13 @@ def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) 
 
 
 def count_lost_nodes(nodes: dict[int, Counter[int]]) -> dict[int, int]:
-    """Return the number of missing nodes of each incomplete launch, by its row.
+    """Return the number of missing nodes of each incomplete graph launch, by its row.
 
-    ``nodes`` contains, for each launch, the number of its nodes by kernel name. The trace does not
-    record which launches are of the same graph. A launch with unique nodes counts as an incomplete
-    launch of a repeated graph, if its nodes are a proper part and at least half of that graph's. If
-    any launch with unique nodes fits no repeated graph, nothing is reported: the launches may be
-    pieces of a split graph, of which the last one is shorter.
+    ``nodes`` contains, for each launch, how often each kernel name occurs among its nodes. The
+    trace does not record which launches are of the same graph. A launch whose nodes no other launch
+    has is an incomplete launch of a repeated graph, if its nodes are a proper part of that graph's
+    nodes and at least half of them. If any such launch fits no repeated graph, the result is empty,
+    because the launches may be pieces of a split graph, of which the last one is shorter.
     """
     groups: dict[frozenset[tuple[int, int]], list[int]] = {}
     for row, kinds in nodes.items():
@@ -272,7 +270,7 @@ _WIDTH: Final = 1 << 8
 
 
 def find_streams(trace: Trace, work: Work) -> list[tuple[int, int]]:
-    """Return device and stream numbers: streams with work, then named streams without work."""
+    """Return device and stream numbers: streams with work, then other streams that have a name."""
     named = {
         (int(track.pid), int(track.tid))
         for track in (*trace.tracks, *trace.silent_tracks)
@@ -289,15 +287,15 @@ def guess_streams(
     stream: NDArray[np.int64],
     streams: list[tuple[int, int]],
 ) -> NDArray[np.int64]:
-    """Return the known or guessed stream of each launch; NONE if no source is known.
+    """Return the known or guessed stream of each launch; NONE if no source determines it.
 
     Args:
         trace: the trace.
         links: the result of ``link`` for the trace.
         rows: rows of the launches, ordered by start.
-        kind: kind of each launch.
-        stream: stream of each launch, NONE if it was not answered.
-        streams: device and stream of each stream number.
+        kind: kind of each launch, as an index into ``KINDS``.
+        stream: known stream of each launch, NONE if it was not answered.
+        streams: device and stream number of each stream.
     """
     silent = np.setdiff1d(np.arange(len(streams)), stream)
     operator = np.append(trace.events.name, NONE)[links.parent[rows]].astype(np.int64)
@@ -314,7 +312,6 @@ def guess_streams(
 def _by_arrow(
     trace: Trace, rows: NDArray[np.intp], streams: list[tuple[int, int]]
 ) -> NDArray[np.int64]:
-    """Return the stream where the arrow of each launch ends; NONE without such an arrow."""
     flows = trace.flows
     number = {(str(device), str(stream)): at for at, (device, stream) in enumerate(streams)}
     of_track = [number.get((track.pid, track.tid), NONE) for track in trace.tracks]
@@ -329,7 +326,7 @@ def _by_arrow(
 
 
 def _usual(group: NDArray[np.int64], stream: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each launch the stream of more than half of its group's launches, else NONE."""
+    """Return for each launch the stream of over half of its group's answered launches, or NONE."""
     known, width = stream != NONE, int(stream.max(initial=0)) + 1
     groups, place = np.unique(group, return_inverse=True)
     pairs, uses = np.unique(place[known] * width + stream[known], return_counts=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.window_facts import WholePart
 
 TOLERATED_SHARE: Final = 0.001
-"""Share of a kind of record that may be missing in an intact window: not reported as a loss."""
+"""Share of a kind of record that may be missing without being reported as a loss."""
 
 KERNEL: Final = "kernel"
 COPY: Final = "copy"
@@ -45,11 +45,11 @@ RANKS: Final = "ranks"
 TIMELESS: Final = "timeless"
 
 LOST_WORK: Final = frozenset({KERNEL, COPY, MEMSET, GRAPH, GRAPH_NODE})
-"""Kinds of loss: launched device work without a record."""
+"""Kinds of loss that mean that launched device work has no record."""
 TOUCHES_DEVICE: Final = LOST_WORK | {EARLY, LATE, DEVICE_DURATION, TIMELESS}
-"""Kinds of loss that make busy times of devices wrong, and all figures derived from them."""
+"""Kinds of loss that make the busy times of devices, and all figures derived from them, wrong."""
 NUMBERED: Final = frozenset({CORRELATION, DUPLICATE, EARLY, LATE, ARROW, LAUNCH})
-"""Kinds of loss derived from ids that must be unique across ranks."""
+"""Kinds of loss that are derived from ids, so that the ids must be unique across ranks."""
 _TEXTS: Final = {
     KERNEL: "launched kernels have no record",
     COPY: "launched copies have no record",
@@ -76,7 +76,7 @@ _TEXTS: Final = {
 
 
 def format_loss(loss: Loss, begin_ns: int) -> str:
-    """Return a loss as a phrase; its times are milliseconds since ``begin_ns``."""
+    """Return a phrase that reports a loss; its times are in milliseconds since ``begin_ns``."""
     more = f": {loss.what}" if loss.what else ""
     begin, end = (f"{(at - begin_ns) / 1e6:,.1f}" for at in (loss.start_ns, loss.end_ns))
     when = f"between {begin} and {end} ms" if begin != end else f"at {begin} ms"
@@ -94,7 +94,7 @@ def device_loss(
     share: float = TOLERATED_SHARE,
     what: str = "",
 ) -> list[Loss]:
-    """Return the loss of the ``lost`` records of ``work``; empty up to a ``share`` of all."""
+    """Return the loss of the ``lost`` records of ``work``; empty up to a ``share`` of them."""
     count, start = int(lost.sum()), work.start_ns
     if count <= share * len(lost):
         return []
@@ -108,7 +108,10 @@ def device_loss(
 def judge_window(
     launches: int, answered: int, losses: list[Loss], begin_ns: int, whole: WholePart | None
 ) -> WindowCompleteness:
-    """Return the completeness of a window that starts at ``begin_ns``, from all its losses."""
+    """Return the completeness of a window that starts at ``begin_ns``, from all its losses.
+
+    ``answered`` is the number of ``launches`` that have a device record.
+    """
     # Arrows do not affect the ratio, because no total depends on them. Mixed ranks lack no records.
     counted = [loss for loss in losses if loss.kind not in (ARROW, RANKS)]
     shares = [1 - loss.missing / loss.of for loss in counted if loss.of]

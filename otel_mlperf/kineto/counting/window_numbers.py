@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WindowNumbers:
-    """All totals of one window."""
+    """All exact totals of one profiler window, as counted by ``count``."""
 
     start_ns: int
     end_ns: int
@@ -76,13 +76,13 @@ class WindowNumbers:
     memory: list[AllocatorRow]
     steps: list[str]
     completeness: WindowCompleteness
-    """Completeness of the records that were counted."""
+    """Completeness of the window's records."""
     collectives: list[CollectiveTotal]
-    """Totals of the kernels of collective operations: time and bytes."""
+    """Time and bytes of the kernels of collective operations."""
     unknown_rows: list[UnknownRows]
     """Rows of the timeline that may belong to a device, but are not counted as device work."""
     replayed: ReplayedGraphs | None = None
-    """Operators of replayed graphs, from a trace of their capture; None: no such trace."""
+    """Operators of replayed CUDA graphs; None if no trace of their capture was given."""
 
 
 def count(
@@ -94,7 +94,7 @@ def count(
     replayed: ReplayedGraphs | None = None,
     of_collectives: list[CollectiveTotal] | None = None,
 ) -> WindowNumbers:
-    """Return all totals of a window.
+    """Return all exact totals of a profiler window.
 
     ``sections`` and ``window`` supply the recorded sections, steps and phases of a run.
     ``completeness`` and ``of_collectives`` are computed if they are None. ``replayed`` contains the
@@ -144,11 +144,11 @@ _OPERATOR, _COLLECTIVE = 1, 2
 
 
 Figure = tuple[str, dict[str, str], float]
-"""Name, labels and value of one point of a metric."""
+"""Metric name, labels and value of one point."""
 
 
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
-    """Return the metric points of a window: at least its number of events."""
+    """Return the metric points of a window; the number of its events is always among them."""
     events = sum(count for count, _ in numbers.categories.values())
     completeness = numbers.completeness
     figures = [_figure(names.WINDOW_EVENTS, events)]
@@ -164,7 +164,6 @@ def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
 
 
 def _of_part(whole: WholePart) -> list[Figure]:
-    """Return the points of devices for the longest part without missing device work."""
     return [figure for device in whole.devices for figure in _of_device(device, whole.length_ns)]
 
 
@@ -184,7 +183,6 @@ def _of_device(device: StreamRow | DevicePart, length_ns: int) -> list[Figure]:
 
 
 def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
-    """Return the time shares of operators and, if there are any, of collectives."""
     roles, kind = find_roles(trace), _kinds(trace)
     is_operator = roles == Role.OPERATOR
     is_talk = (roles == Role.ANNOTATION) & (kind == _COLLECTIVE)
@@ -208,7 +206,6 @@ def _of_host(trace: Trace, start_ns: int, length: int) -> list[Figure]:
 
 
 def _kinds(trace: Trace) -> NDArray[np.uint8]:
-    """Return the kind of each event by name: collective, operator, or 0 for a request."""
     kinds = [
         _COLLECTIVE
         if is_collective(name)
@@ -222,7 +219,6 @@ def _kinds(trace: Trace) -> NDArray[np.uint8]:
 
 
 def _covered(trace: Trace, which: NDArray[np.bool_], start_ns: int, length: int) -> Intervals:
-    """Return the intervals of the window in which at least one of these events was running."""
     start = trace.events.start_ns[which]
     end = start + np.maximum(trace.events.duration_ns[which], 0)
     limits = (start_ns, start_ns + length)
@@ -233,10 +229,10 @@ _MAX_PROCESSES: Final = 8
 
 
 def find_unknown_rows(trace: Trace) -> list[UnknownRows]:
-    """Return the number of events on unknown rows by process, largest first.
+    """Return the number of events on unknown rows by process, largest first, of up to 8 processes.
 
-    Unknown are rows of a device in an unknown format, and all rows of a file without any known
-    category, device row or list of operators.
+    Unknown rows are the rows of a device in an unknown format, and all rows of a file without any
+    known category, device row or list of operators.
     """
     roles, tracks = find_roles(trace), find_device_tracks(trace.tracks)
     kinds = np.array([track.kind for track in tracks] or [TrackKind.HOST], np.uint8)

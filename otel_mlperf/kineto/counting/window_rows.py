@@ -1,7 +1,7 @@
-"""Rows of a counted window for the tables of its run folder.
+"""Rows of a counted profiler window for the tables of its run folder.
 
 Every row contains the digest of the trace. The digest is also part of the file names, so that a
-repeated import of a window replaces the earlier rows.
+repeated import of a window replaces the rows of the earlier import.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def tables_of(
     window: Window | None = None,
     rank: int | None = None,
 ) -> dict[str, dict[str, list[Any]]]:
-    """Return the columns of each table of a window, for ``store.part_writer.write_part``."""
+    """Return the columns of each table of a window, for ``store.part_writer.write_part``.
+
+    The parameters are those of ``rows_of``; tables without rows are omitted.
+    """
     tables = asdict(rows_of(trace, numbers, orphans, launches, window=window, rank=rank))
     return {table: transposed(ROWS[table], rows) for table, rows in tables.items() if rows}
 
@@ -50,10 +53,11 @@ def rows_of(
     window: Window | None = None,
     rank: int | None = None,
 ) -> WindowTables:
-    """Return the rows of a window.
+    """Return the rows of all tables of a profiler window.
 
     Rank and restart are those of ``window``. Without a window, the rank is ``rank`` or, if that is
-    None, the rank in the trace (0 if missing), and restart is 0.
+    None, the rank in the trace (0 if missing), and restart is 0. ``orphans`` contains the number of
+    unlinked or contradictory events, by kind.
     """
     of_trace = trace.rank or 0 if rank is None else rank
     keys: dict[str, Any] = {
@@ -106,6 +110,6 @@ def _json(facts: object) -> str:
 
 
 def _steps_with_events(numbers: WindowNumbers) -> list[str]:
-    """Return the steps that contain events; a step may end just after the profiler starts."""
+    """Return the steps with events: a step that ends just after the profiler starts has none."""
     known = {total.name for total in numbers.totals if total.what == STEP}
     return [name for name in numbers.steps if name in known]

@@ -1,4 +1,4 @@
-"""Totals of all events of one name, stream, section, step or phase of a window.
+"""Totals of all events with the same name, stream, section, step or phase of a window.
 
 The rows of sections, of steps and of phases each sum to the whole window: events outside of them
 are a row with an empty name. The rows of operators also include
@@ -7,7 +7,8 @@ are a row with an empty name. The rows of operators also include
   operator used no host time during the replay, so that the device work itself is counted;
 - other device work that no operator launched, by launching call, with category *device*; the name
   is empty if the call is unknown;
-- annotations inside operators, with category *annotation*: their time is no operator's self time.
+- annotations inside operators, with category *annotation*, because their time is not part of any
+  operator's self time.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def window_totals(
     where: Attribution,
     replayed: ReplayedGraphs | None = None,
 ) -> list[TotalRow]:
-    """Return the totals of every name, then of streams, sections, steps and phases."""
+    """Return the totals of every event name, then of streams, sections, steps and phases."""
     own = self_times(trace, links.around)
     is_operator = find_roles(trace) == Role.OPERATOR
     launched_by = Forest(links.parent).nearest(is_operator)[work.rows]
@@ -124,7 +125,7 @@ def _captured(
     operators: list[str],
     where: Attribution,
 ) -> list[TotalRow]:
-    """Return the work of replayed graphs by the operator that launched it during the capture."""
+    """Return the totals of replayed work by the operator that launched it when captured."""
     known = np.flatnonzero(of_capture != NONE)
     group, rows, length_ns = of_capture[known], work.rows[known], _length_ns(work)[known]
     of_names = totals(group, length_ns, np.zeros_like(length_ns))
@@ -140,7 +141,7 @@ def _in_no_operator(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return device work without an operator by its call; without a call, the work's own time."""
+    """Return the totals of device work without an operator, by call or else of the work itself."""
     rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
     name = np.where(call == NONE, NONE, trace.events.name[call])
@@ -209,13 +210,11 @@ def _kind(of_work: int | None, what: str, name: str) -> str:
 def _one_each(
     group: NDArray[np.signedinteger[Any]], values: NDArray[np.uint8]
 ) -> Iterator[tuple[int, int]]:
-    """Yield each group with the value of its first event."""
     groups, first = np.unique(group, return_index=True)
     return zip(groups.tolist(), values[first].tolist(), strict=True)
 
 
 def _added(group: NDArray[np.integer[Any]], values: NDArray[np.int64]) -> dict[int, int]:
-    """Return the sum of the values of each group."""
     groups, place = np.unique(group, return_inverse=True)
     total = sums(values, place.reshape(-1), len(groups))
     return dict(zip(groups.tolist(), total.tolist(), strict=True))
@@ -248,7 +247,7 @@ def _by_place(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return device work and outermost operators (inner ones included) by section, step, phase."""
+    """Return device work and outermost operators, inner ones included, by section, step, phase."""
     duration = trace.events.duration_ns
     of_places: list[TotalRow] = []
     for what, place, names in (

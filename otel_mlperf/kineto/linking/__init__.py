@@ -1,1 +1,1 @@
-"""Links of each event of a trace: parent, launch, section and step."""
+"""Links from each event of a trace to its parent, launch, section and step."""

@@ -33,10 +33,11 @@ def last_before(
     wanted_keys: NDArray[np.int64] | NDArray[np.int32],
     wanted_times: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return for each wanted key the index of the last candidate no later than the wanted time.
+    """Return, for each wanted key, the index of its last candidate no later than the wanted time.
 
     If all candidates of a key are later, the first of them is returned, because the clocks of host
-    and device may differ by more than the duration of a launch. NONE: no candidate has the key.
+    and device may differ by more than the duration of a launch. The index is NONE if no candidate
+    has the key. ``keys`` and ``times`` are those of the candidates.
     """
     count = len(keys)
     if not count or not len(wanted_keys):
@@ -64,12 +65,12 @@ def last_before(
 def find_arrows(
     trace: Trace, kind: str, tails: NDArray[np.intp], heads: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows of the events that arrows of a kind connect: rows of starts, rows of ends.
+    """Return the events that arrows of one kind connect: rows of the starts and rows of the ends.
 
-    ``tails`` and ``heads`` are the rows of candidate events. Each end of an arrow belongs to the
-    event that starts at the same time on the same track, the last in the file if there are several.
-    Arrows with a missing end or event are omitted. If arrows share an id, an end is paired with the
-    last start before it.
+    ``tails`` and ``heads`` are the rows of candidate events for the starts and ends. Each end of an
+    arrow belongs to the event that starts at the same time on the same track, the last in the file
+    if there are several. Arrows with a missing end or event are omitted. If arrows share an id, an
+    end is paired with the last start before it.
     """
     flows = trace.flows
     number = trace.flow_kinds.index(kind) if kind in trace.flow_kinds else NONE
@@ -84,7 +85,6 @@ def find_arrows(
 def _at(
     trace: Trace, rows: NDArray[np.intp], ends: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the arrow ends at which an event starts, and the row of that event."""
     track, start = trace.events.track[rows], trace.events.start_ns[rows]
     time = trace.flows.time_ns[ends]
     started = last_before(track, start, trace.flows.track[ends], time)
@@ -94,20 +94,20 @@ def _at(
 
 
 _MAX_THREADS: Final = 256
-"""Maximum number of thread numbers considered: a file with more was not written by autograd."""
+"""Maximum number of thread numbers to match; a file with more was not written by autograd."""
 _LARGEST_KEY: Final = 1 << 62
 
 
 class Backward(NamedTuple):
-    """Forward operators, one item for each event of the trace."""
+    """Forward operators of the backward operators of a trace, and the number of contradictions."""
 
     forward: NDArray[np.int32]
     contradictions: int
-    """Number of operators for which arrow and sequence number disagree."""
+    """Number of operators for which the arrow and the sequence number disagree."""
 
 
 def find_forward(trace: Trace, roles: NDArray[np.uint8]) -> Backward:
-    """Return the forward operator of each backward operator; NONE for all others."""
+    """Return the row of the forward operator of each backward operator; NONE for other events."""
     events = trace.events
     is_operator = roles == Role.OPERATOR
     numbered = is_operator & (events.sequence >= 0)
@@ -132,10 +132,12 @@ def _tracks(
     tails: NDArray[np.intp],
     heads: NDArray[np.intp],
 ) -> dict[int, int]:
-    """Map autograd's number of each thread to its track.
+    """Map autograd's number of each thread to the thread's track.
 
-    The track is that of the arrows' starts or, without arrows, the track with most of the sequence
-    numbers that the thread's backward operators have.
+    The track is the one on which most arrows to the thread's backward operators start. Without
+    arrows, it is the track with most of the sequence numbers of these backward operators. ``ahead``
+    and ``back`` are the rows of forward and backward operators; ``tails`` and ``heads`` are the
+    rows that arrows connect.
     """
     events = trace.events
     tracks: dict[int, int] = {}

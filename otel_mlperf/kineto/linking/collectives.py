@@ -3,10 +3,10 @@
 One collective has up to four events: the operator ``record_param_comms`` with the requested
 arguments, the annotation of the backend inside that operator (``nccl:all_reduce``), the kernel, and
 the device's copy of the annotation. Values that the kernel does not record (before PyTorch 2.3:
-all) are copied from the operator that launched it. A value that no event records is None.
+all) are copied from the operator that launched the kernel. A value that no event records is None.
 
 The profiler writes element types as C++ names them (``c10::BFloat16``, ``long int``) or as
-PyTorch's enum does (``BFloat16``, ``Long``); users know them as ``torch.bfloat16`` and
+PyTorch's enum does (``BFloat16``, ``Long``). Users know them as ``torch.bfloat16`` and
 ``torch.int64``.
 """
 
@@ -45,14 +45,14 @@ _SHAPE: Final = re.compile(
 )
 
 _MAX_RANKS: Final = 1 << 20
-"""Maximum plausible size of a group; a larger one in a file is ignored."""
+"""Maximum plausible size of a process group; a list of more ranks is not read."""
 
 
 class Collective(NamedTuple):
-    """Known facts about a collective operation; None: the file does not record the value."""
+    """Recorded facts about a collective operation; a fact that the file does not record is None."""
 
     operation: str
-    """``all_reduce``, ``all_gather``, …; ``send_recv`` for a kernel without more detail."""
+    """``all_reduce``, ``all_gather``, …; ``send_recv`` if a kernel does not record more detail."""
     backend: str | None = None
     group: str | None = None
     """Name of the process group."""
@@ -60,12 +60,12 @@ class Collective(NamedTuple):
     """Number of ranks in the group."""
     ranks: tuple[int, ...] | None = None
     in_bytes: int | None = None
-    """Bytes that this rank sent: elements times element size."""
+    """Bytes that this rank sent: number of elements times element size."""
     out_bytes: int | None = None
     """Bytes that this rank received."""
     element_type: str | None = None
     sequence: int | None = None
-    """Number of the operation in its group: the same on all ranks."""
+    """Number of the operation in its process group, which is the same on all ranks."""
     algorithm: str | None = None
     """Algorithm of an NCCL kernel: ``ring``, ``tree``, …"""
     protocol: str | None = None
@@ -79,10 +79,11 @@ class Collective(NamedTuple):
 
     @property
     def bus_bytes(self) -> float | None:
-        """Bytes over the busiest link; bus bandwidth is this value divided by the duration.
+        """Bytes over the busiest link: bus bandwidth is this value divided by the duration.
 
-        It is the message size times the factor of NCCL's tests: ``2 (n - 1) / n`` for an all-reduce
-        of n ranks, ``(n - 1) / n`` for all-gather, reduce-scatter and all-to-all, otherwise 1.
+        The value is the message size times the factor of NCCL's tests: ``2 (n - 1) / n`` for an
+        all-reduce of n ranks, ``(n - 1) / n`` for all-gather, reduce-scatter and all-to-all,
+        otherwise 1. It is None if the file does not record the values required.
         """
         size, ranks = self.message_bytes, self.group_size
         if self.operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
@@ -93,7 +94,7 @@ class Collective(NamedTuple):
 
 
 def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
-    """Return the known facts of each event that is part of a collective operation, by row.
+    """Return the facts about each event of a collective operation, by row of the event.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -115,15 +116,15 @@ def collectives(trace: Trace, links: Links) -> dict[int, Collective]:
 
 
 def is_collective(annotation: str) -> bool:
-    """Return whether an annotation is that of a single collective, written by a backend."""
+    """Return whether ``annotation`` is a backend's annotation of a single collective."""
     return _ANNOTATION.fullmatch(annotation) is not None
 
 
 def _find_parts(trace: Trace, links: Links) -> tuple[list[int], dict[int, int], dict[int, int]]:
     """Return the rows of events of collectives, their operators, and annotations by operator.
 
-    The operator of an event is the ``record_param_comms`` that requested it, or NONE. The
-    annotation of an operator is the first annotation of a backend inside it.
+    The operator of an event is the row of the ``record_param_comms`` that requested it, or NONE.
+    The annotation of an operator is the row of the first annotation of a backend inside it.
     """
     name, roles = trace.events.name, find_roles(trace)
     is_operator = (roles == Role.OPERATOR) & _named(trace, _OPERATOR.__eq__)[name]
@@ -146,12 +147,14 @@ def _find_parts(trace: Trace, links: Links) -> tuple[list[int], dict[int, int], 
 
 
 def _named(trace: Trace, is_wanted: Callable[[str], Any]) -> NDArray[np.bool_]:
-    """Return for each name of the trace whether ``is_wanted`` accepts it."""
     return np.array([bool(is_wanted(name)) for name in trace.names] or [False])
 
 
 def _describe(args: dict[str, Any], labels: list[str]) -> Collective | None:
-    """Return a collective by its arguments; ``labels`` are event names, most detailed first."""
+    """Return a collective by its arguments; None if it is not a collective.
+
+    ``labels`` are the names of its events, most detailed first.
+    """
     annotated = [match for label in labels if (match := _ANNOTATION.fullmatch(label))]
     names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), labels[-1]]
     operation = next((known for name in names if (known := parse_operation(name))), None)
@@ -176,7 +179,6 @@ def _describe(args: dict[str, Any], labels: list[str]) -> Collective | None:
 
 
 def _element(args: dict[str, Any]) -> str | None:
-    """Return the element type passed to the collective, or the common type of its tensors."""
     if isinstance(written := args.get("dtype"), str) and written:
         return element_type(written)
     inputs = args.get("Input type")
@@ -189,7 +191,6 @@ def _element(args: dict[str, Any]) -> str | None:
 
 
 def _bytes(args: dict[str, Any], key: str) -> int | None:
-    """Return the bytes of a message: element count times element size; None if not recorded."""
     count, size = _number(args.get(key)), element_bytes(str(args.get("dtype", "")))
     return None if count is None or size is None else count * size
 
@@ -222,7 +223,7 @@ def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 def _number(value: Any) -> int | None:
-    """Return a non-negative integer, also from text; None for any other value."""
+    """Return a non-negative integer, converted from text if necessary; None for other values."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     return value if type(value) is int and value >= 0 else None
@@ -274,12 +275,12 @@ _NAMES: Final = {
 
 
 def element_type(written: str) -> str:
-    """Return the name that ``torch`` uses for an element type; unknown types unchanged."""
+    """Return torch's name of an element type (``float32``); unknown types remain unchanged."""
     return _NAMES.get(written.lower().replace("c10::", ""), written)
 
 
 def element_bytes(written: str) -> int | None:
-    """Return the size of one element in bytes; None if the type is not known."""
+    """Return the size of one element in bytes; None if the element type is not known."""
     known = _TYPES.get(element_type(written))
     return known[0] if known else None
 
