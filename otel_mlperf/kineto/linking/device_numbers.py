@@ -23,7 +23,7 @@ _MAX_DEVICES: Final = 1 << 12
 def find_device_numbers(
     trace: Trace, rows: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the device and stream numbers of the device events in these rows."""
+    """Return the device and stream numbers of the device events in ``rows``; NONE if not known."""
     events, track = trace.events, trace.events.track[rows]
     tracks = find_device_tracks(trace.tracks)
     of_track = np.array([found[1:] for found in tracks] or [(NONE, NONE)], np.int64)
@@ -33,7 +33,7 @@ def find_device_numbers(
 
 
 def set_device_numbers(trace: Trace, roles: NDArray[np.uint8]) -> None:
-    """Set the device and stream columns of ``trace`` where the ``args`` are insufficient.
+    """Set the device and stream columns of ``trace`` where the events' ``args`` are insufficient.
 
     This is the case for events without a known category, and in files with several merged ranks.
     """
@@ -76,7 +76,10 @@ def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.
 
 
 def _next_free(number: int, after: dict[int, int]) -> int:
-    """Return the lowest unused number from ``number`` upward; ``after`` links the used numbers."""
+    """Return the lowest unused number from ``number`` upward, and mark it as used.
+
+    ``after`` maps each used number to a number to try next.
+    """
     passed = []
     while number in after:
         passed.append(number)

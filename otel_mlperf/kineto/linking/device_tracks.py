@@ -2,7 +2,7 @@
 
 Kineto writes the category of each event. In traces of other profilers (XLA, Ascend, the list that
 ``prof.events().export_chrome_trace`` writes) the type of an event follows from its row of the
-timeline: each device has a process, each stream has a thread.
+timeline, because each device has a process and each stream has a thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _DEVICE: Final = re.compile(
     r"(?=\b|_|\d)|\bneuron|\bascend hardware\b|\baccelerator\b|\bcore\d+ cta\d+\b",
     re.IGNORECASE,
 )
-"""Found in names, labels or ids of device processes; the last alternative is Triton's Proton."""
+"""Found in names, labels or ids of device processes. The last alternative is Triton's Proton."""
 _STREAM: Final = re.compile(r"(?:gpu )?stream\W*(\d+)", re.IGNORECASE)
 """Prefix of the names of threads whose events are device work."""
 _NUMBER: Final = re.compile(r"(\d+)\s*$")
 _ENDING: Final = 16
-"""Number of last characters that are searched: searching a long name may be quadratic."""
+"""Number of last characters that are searched, because searching a long name may be quadratic."""
 _XLA: Final = re.compile(r"/device:", re.IGNORECASE)
 _XLA_WORK: Final = "XLA Ops"
-"""Name of the only row with work on a device without streams, that is, a TPU."""
+"""Name of the only row with device work if a device has no streams, that is, on a TPU."""
 _ASCEND: Final = re.compile(r"\bAscend Hardware\b")
 _ASCEND_SUMMARY: Final = re.compile(r"\b(?:Overlap Analysis|HCCL|Communication)\b")
 _XLA_HOST: Final = re.compile(r"/host:CPU\b")
@@ -46,20 +46,20 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 class TrackKind(IntEnum):
-    """Kind of a timeline row: the type of its events that have no known category."""
+    """Kind of a timeline row, which determines the type of events without a known category."""
 
     HOST = 0
     OPERATORS = 1
     WORK = 2
     """Row with device work."""
     SUMMARY = 3
-    """Row of a device that repeats other rows: modules, steps, time shares."""
+    """Row of a device that repeats other rows, e.g. modules, steps or time shares."""
     UNKNOWN = 4
     """Row of a device in an unknown format."""
 
 
 class DeviceTrack(NamedTuple):
-    """Kind of a timeline row, with device and stream number (NONE: not known)."""
+    """Kind of a timeline row, with device and stream number; a number that is not known is NONE."""
 
     kind: TrackKind
     device: int
@@ -67,16 +67,16 @@ class DeviceTrack(NamedTuple):
 
 
 def process_numbers(tracks: Sequence[TraceTrack]) -> NDArray[np.int64]:
-    """Return a number for each track that identifies its process.
+    """Return a number that identifies the process of each track.
 
-    Numbers instead of names, because numpy stores every text with the length of the longest.
+    Names are not used, because numpy stores every text with the length of the longest.
     """
     number_of = {track.pid: at for at, track in enumerate(tracks)}
     return np.array([number_of[track.pid] for track in tracks] or [0], np.int64)
 
 
 def is_of_list(track: TraceTrack) -> bool:
-    """Return whether a row is part of the list that autograd's older profiler writes."""
+    """Return whether ``track`` is part of the list that autograd's older profiler writes."""
     return _LIST.fullmatch(track.pid) is not None
 
 
@@ -99,7 +99,6 @@ def find_device_tracks(tracks: Sequence[TraceTrack]) -> list[DeviceTrack]:
 
 
 def _numbers(track: TraceTrack, device_of: Mapping[str, int]) -> tuple[int, int]:
-    """Return device and stream number; a row of autograd's list is a device without streams."""
     if is_of_list(track):
         return _whole(track.tid), _LIST_STREAM
     return device_of.get(track.pid, _whole(track.pid)), _stream(track)
@@ -123,7 +122,7 @@ def _kind(track: TraceTrack, *, is_work: bool, is_summary: bool) -> TrackKind:
 
 
 def _device_numbers(works: Sequence[TraceTrack]) -> dict[str, int]:
-    """Return device numbers by process: from the names if all are unique, otherwise in order."""
+    """Return the device number in each process's name or, unless all are unique, its index."""
     processes = {track.pid: track for track in works}
     named = {
         pid: int(match[1])

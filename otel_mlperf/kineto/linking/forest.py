@@ -14,9 +14,9 @@ no later, ends no earlier, and is still open when the event starts. Consequences
 
 Python frames are nested separately from all other events. If the profiler missed the end of a
 frame, the frame lasts until the end of the window and would contain all later events. Such a frame
-is cut at the end of the frame in which it started. A frame that ends after the event in which it
-started is not the parent of anything in that event. Therefore the nearest ancestor that is not a
-frame is the same with and without recorded frames.
+is therefore cut at the end of the frame in which it started. A frame that ends after the event in
+which it started is not the parent of anything in that event. Therefore the nearest ancestor that is
+not a frame is the same with and without recorded frames.
 
 Queries about parents process whole levels, or double the distance in each round; they never loop
 over events.
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CHUNK = 1 << 16
-"""Number of rows converted to Python integers at a time: a million would need 100 MB."""
+"""Number of rows converted to Python integers at a time, because a million would need 100 MB."""
 _Value = TypeVar("_Value", bound=np.generic)
 _Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 class Forest:
-    """Trees of rows, given by the parent of each row; NONE: a root."""
+    """Trees of rows, given by the row of each row's parent (NONE for a root)."""
 
     def __init__(self, parent: NDArray[np.int32]) -> None:
         self.parent = parent
@@ -54,7 +54,7 @@ class Forest:
 
     @cached_property
     def levels(self) -> list[NDArray[np.int32]]:
-        """The rows by depth, roots first."""
+        """Rows by depth: first the roots, then their children, and so on."""
         deep = narrowed(self.depth())
         order = np.argsort(deep, kind="stable").astype(np.int32)
         edges = np.flatnonzero(np.diff(deep[order])) + 1
@@ -80,7 +80,7 @@ class Forest:
         return _followed(np.where(self.parent == NONE, rows, self.parent))
 
     def nearest(self, wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """Return the nearest wanted ancestor of each row; NONE if there is none."""
+        """Return the nearest ancestor of each row for which ``wanted`` is true, or NONE."""
         root = self.parent == NONE
         # Wanted rows and roots point to themselves; paths of other rows are followed upwards.
         rows = np.arange(len(self), dtype=np.int32)
@@ -114,7 +114,7 @@ class Forest:
 
 
 def looked_up(values: NDArray[_Value], rows: NDArray[np.integer[Any]]) -> NDArray[_Value]:
-    """Return ``values[rows]``, computed in pieces, because numpy converts ``rows`` to 64 bits."""
+    """Return ``values[rows]``, computed in pieces to save memory."""
     found = np.empty(len(rows), values.dtype)
     for begin in range(0, len(rows), _CHUNK):
         found[begin : begin + _CHUNK] = values[rows[begin : begin + _CHUNK]]
@@ -122,7 +122,6 @@ def looked_up(values: NDArray[_Value], rows: NDArray[np.integer[Any]]) -> NDArra
 
 
 def _followed(next_row: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the last row of each row's path; the last row of a path points to itself."""
     while True:
         # Each round doubles the distance: ten thousand levels need fourteen rounds.
         further = looked_up(next_row, next_row)
@@ -138,7 +137,7 @@ def find_parents(
     rank: NDArray[np.int64],
     is_frame: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int32]:
-    """Return the index of each item's parent; NONE for a root."""
+    """Return the index of the parent of each item (NONE for a root); ``is_frame``: Python frames."""
     end_ns = start_ns + np.maximum(duration_ns, 0)
     order = _outer_first(track, start_ns, end_ns, rank)
     frames = np.zeros(len(order), np.bool_) if is_frame is None else is_frame
@@ -166,7 +165,7 @@ def _outer_first(
 
 _EVENT, _FRAME = 0, 1
 _Open = tuple[list[int], list[int]]
-"""Rows, or ends, of the open intervals: first of events, then of frames."""
+"""Rows of the open intervals, or their ends: first those of events, then those of frames."""
 
 
 def _containing(
@@ -176,7 +175,7 @@ def _containing(
     end: NDArray[np.int64],
     is_frame: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """Return the parent of each interval; ``order`` lists them outer first.
+    """Return the parent of each interval; ``order`` lists the intervals, outer ones first.
 
     This is a loop over rows on purpose: it needs 0.3 µs for each row, independent of depth. Rounds
     over whole arrays are twice as fast on common traces, but need hours on maliciously deep traces.
@@ -212,7 +211,6 @@ def _containing(
 
 
 def _inner(open_rows: _Open, open_ends: _Open, begin: int, stop: int) -> int:
-    """Return the parent of an interval: the open event or frame that contains it closest."""
     event, event_end = _innermost(open_rows[_EVENT], open_ends[_EVENT], begin, stop)
     frame, frame_end = _innermost(open_rows[_FRAME], open_ends[_FRAME], begin, stop)
     is_between = frame > event and (event == NONE or frame_end <= event_end)
@@ -220,7 +218,6 @@ def _inner(open_rows: _Open, open_ends: _Open, begin: int, stop: int) -> int:
 
 
 def _innermost(rows: list[int], ends: list[int], begin: int, stop: int) -> tuple[int, int]:
-    """Return row and end of the innermost open interval around another; NONE if there is none."""
     while ends and ends[-1] <= begin:
         ends.pop()
         rows.pop()

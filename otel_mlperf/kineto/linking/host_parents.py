@@ -1,7 +1,7 @@
 """Parents, sections and steps of host events.
 
 Steps are the recorded steps or, if none was recorded, the annotations ``ProfilerStep#N``. An event
-counts to the step in which it starts, that is, to the first of these steps that exists:
+is assigned to the step that is open when the event starts, the first of these that exists:
 
 - the step that is open on the event's own thread;
 - the step that is open on the thread that waits for the event: autograd runs the backward pass on
@@ -75,7 +75,7 @@ class HostEvents:
         return find_open(self._trace, self._is_host, covers, self._waiting, tolerance_ns)
 
     def steps(self, forward: NDArray[np.int32]) -> tuple[list[TraceStep], NDArray[np.int32]]:
-        """Return the steps, and the index of the step of each host event."""
+        """Return the steps, and the index of each host event's step (NONE: outside of all steps)."""
         steps, part_of = _recorded_steps(self._sections)
         open_ = self._open
         if not steps:
@@ -101,7 +101,7 @@ class HostEvents:
         return {number: Innermost(start, end, rows) for number, rows in by_track.items()}
 
     def place(self, steps: list[TraceStep], step: NDArray[np.int32]) -> Links:
-        """Return the parents and sections of host events."""
+        """Return the links of host events; the arguments are the results of ``steps``."""
         twin = find_twins(
             self._trace,
             self._sections,
@@ -158,7 +158,6 @@ def _cover(steps: list[TraceStep]) -> Innermost:
 
 
 def _step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Return the rows of the annotations of steps, ordered by start."""
     named = np.array([bool(_ANNOTATION.fullmatch(name)) for name in trace.names] or [False])
     is_host = (roles == Role.ANNOTATION) | (roles == Role.OPERATOR)
     rows = np.flatnonzero(is_host & named[trace.events.name])
@@ -166,7 +165,6 @@ def _step_annotations(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.intp
 
 
 def _annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
-    """Return the steps of the annotations in these rows."""
     events = trace.events
     start = events.start_ns[rows]
     end = start + np.maximum(events.duration_ns[rows], 0)
@@ -180,7 +178,7 @@ def _annotated_steps(trace: Trace, rows: NDArray[np.intp]) -> list[TraceStep]:
 
 
 def _recorded_steps(sections: Sections) -> tuple[list[TraceStep], NDArray[np.int32]]:
-    """Return the recorded steps, and for each section the index of its step (NONE: no step)."""
+    """Return the recorded steps, and the index of each section's step (NONE: not in a step)."""
     rows = np.flatnonzero(sections.is_step).tolist()
     steps = [
         TraceStep(sections.name[at], int(sections.start_ns[at]), int(sections.end_ns[at]), NONE, at)

@@ -5,11 +5,11 @@ of a graph share one correlation, and their parent is the call itself. The paren
 device event is the innermost operator or annotation around its call, not the host event that runs
 at the time of the device event.
 
-The ``External id`` of the device event or, if missing, of its call is that of the operator that the
+The ``External id`` of the device event or, if missing, of its call identifies the operator that the
 profiler considered open. It is used in two cases: if no event is around the call, and if its
-operator is more precise than the event around the call. The latter is the case if the operator is
-inside that event, or is also around the call and ends earlier. Without an open operator the
-profiler writes the correlation into this field; such an id is ignored.
+operator is more precise than the event around the call, because the operator is inside that event,
+or is also around the call and ends earlier. If no operator is open, the profiler writes the
+correlation into this field; such an id is ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Launches(NamedTuple):
     """Links between device events and the host; one item for each event of the trace."""
 
     call: NDArray[np.int32]
-    """Row of the call that launched the device event."""
+    """Row of the call that launched the device event; NONE if not known."""
     parent: NDArray[np.int32]
     is_unknown: NDArray[np.bool_]
     """Whether the event's External id belongs to no operator."""
@@ -48,7 +48,7 @@ def find_launches(
     around: NDArray[np.int32],
     parents: NDArray[np.int32],
 ) -> Launches:
-    """Return the calls and parents of device events; NONE for all others.
+    """Return the call and the parent of each device event; both are NONE for other events.
 
     Args:
         trace: the trace.
@@ -81,7 +81,6 @@ def _find_parents(
     call: NDArray[np.int32],
     requester: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Return the parent of each device event, by its call and its External id's operator."""
 
     def above(parents: NDArray[np.int32], wanted: NDArray[np.bool_]) -> NDArray[np.int32]:
         return np.append(Forest(parents).nearest(wanted), np.int32(NONE))[call]
@@ -101,7 +100,7 @@ def _find_parents(
 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Return which events launch a graph; operators do not request its kernels one by one."""
+    """Return whether each event launches a graph, whose kernels no operator requests one by one."""
     is_graph = np.array([_GRAPH.search(name) is not None for name in trace.names] or [False])
     return np.append(is_graph[trace.events.name], False)
 
@@ -131,7 +130,6 @@ def _is_closer(
 def _contains(
     trace: Trace, outer: NDArray[np.int32], inner: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return whether ``outer`` contains ``inner`` in time, on the same thread."""
     events = trace.events
     end = events.start_ns + events.duration_ns
     is_around: NDArray[np.bool_] = events.track[outer] == events.track[inner]
@@ -150,7 +148,6 @@ def _is_in(roles: NDArray[np.uint8], wanted: tuple[Role, ...]) -> NDArray[np.boo
 
 
 def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return the call of each device event, by correlation or else by the arrow from the call."""
     events = trace.events
     on_host = ~_is_in(roles, (*IS_DEVICE, Role.WINDOW))
     calls = np.flatnonzero(on_host & (events.correlation > 0))
@@ -169,7 +166,6 @@ def _find_calls(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
 def _find_operators(
     trace: Trace, roles: NDArray[np.uint8], rows: NDArray[np.intp], call: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Return which device events or their calls have an External id, and its operators."""
     events = trace.events
     owners = np.flatnonzero(_is_in(roles, _OWNERS) & (events.external > 0))
     started = np.where(call == NONE, rows, call)
@@ -185,7 +181,6 @@ def _find_operators(
 
 
 def _find_originals(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return for each device annotation the host annotation with equal External id and name."""
     events = trace.events
     originals = np.flatnonzero((roles == Role.ANNOTATION) & (events.external > 0))
     copies = np.flatnonzero((roles == Role.DEVICE_ANNOTATION) & (events.external > 0))
@@ -206,7 +201,6 @@ def _matched(
     started: NDArray[np.intp],
     wanted: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the candidate's row for each wanted key, started before the event ``started``."""
     start = trace.events.start_ns
     at = last_before(keys, start[candidates], wanted, start[started])
     return np.where(at == NONE, NONE, np.append(candidates, NONE)[at])

@@ -4,14 +4,15 @@ Host events are nested by time on their thread (``forest``). The parent of devic
 operator that launched it (``launches``); backward operators are linked to their forward operator
 (``arrows``). If the trace belongs to a run, recorded sections are above the events that they
 contain (``sections``). Every event is assigned to a step (``host_parents``, ``threads``), a device
-event to the step of the call that launched it, no matter how late it runs.
+event to the step of the call that launched it, no matter how late the event runs.
 
 If times are whole microseconds, a fifth of all operators have duration 0. By time alone, such an
 operator is inside the event that starts at the same time, and never inside an event that ends then.
 External ids correct this. An event with a higher id started later and is not around the operator.
-An event that ends at the operator's time is around it if two conditions hold: it has a lower id,
-and elsewhere in the file an operator of that name is inside an event of the other name. A test with
-1,743 operators of nanosecond traces, cut to microseconds, placed all of them correctly.
+An event that ends at the operator's time is around the operator if two conditions are met: the
+event has a lower id, and elsewhere in the file an operator with the operator's name is inside an
+event with the event's name. A test with 1,743 operators of nanosecond traces, cut to microseconds,
+placed all of them correctly.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 def link(trace: Trace, sections: Sections | None = None) -> Links:
     """Return the links (parent, section, step, launch) of each event of a trace.
 
-    Also changes ``trace``: missing device numbers are set, and merged ranks get their own rows.
+    ``trace`` is changed: missing device numbers are set, and merged ranks get rows of their own.
     ``sections`` are ignored if the trace has no Unix time, because they cannot be aligned.
     """
     roles = find_roles(trace)
@@ -72,9 +73,8 @@ def link(trace: Trace, sections: Sections | None = None) -> Links:
 
 
 def _nest(trace: Trace, roles: NDArray[np.uint8], is_host: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return for each host event the event that contains it on its thread."""
     events, rows = trace.events, np.flatnonzero(is_host)
-    # Among equal intervals calls are innermost. An operator has a lower id than its children.
+    # Among equal intervals, calls are innermost. An operator has a lower id than its children.
     rank = _DEPTHS[roles[rows]] << 48 | np.clip(
         events.external[rows].astype(np.int64), 0, (1 << 48) - 1
     )
@@ -118,7 +118,6 @@ def _count(
     backward: Backward,
     roles: NDArray[np.uint8],
 ) -> dict[str, int]:
-    """Return the number of unlinked or contradictory events by kind, without kinds of 0."""
     works = roles == Role.DEVICE
     copies = roles == Role.DEVICE_ANNOTATION
     inside = (links.place != Place.WINDOW) & bool(links.steps)
@@ -140,7 +139,7 @@ _MAX_LEVELS: Final = 64
 
 
 def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) -> None:
-    """Correct ``around`` of operators with duration 0 by their External ids, in place."""
+    """Correct ``around`` for operators with duration 0, in place and by their External ids."""
     events = trace.events
     is_operator = roles == Role.OPERATOR
     rows = np.flatnonzero(is_operator & (events.duration_ns <= 0) & (events.external > 0))
@@ -170,7 +169,6 @@ def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) ->
 def _ending(
     trace: Trace, is_operator: NDArray[np.bool_], rows: NDArray[np.intp]
 ) -> NDArray[np.int32]:
-    """Return the last operator with a lower id that ends when each row starts; else NONE."""
     events = trace.events
     end, number = events.start_ns + events.duration_ns, events.external
     moments, moment = np.unique(events.start_ns[rows], return_inverse=True)

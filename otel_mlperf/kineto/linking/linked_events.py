@@ -1,7 +1,7 @@
 """Roles of events, and the links of each event: parent, section, step and launch.
 
 The role of an event is determined from its category, independent of profiler version and vendor.
-The links are derived by ``link`` and used by all later stages.
+``link`` derives the links, and all later stages use them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Role(IntEnum):
     """Role of an event: its type, independent of the vendor."""
 
     HOST = 0
-    """On a thread of the host; the type is not known."""
+    """Event of unknown type on a thread of the host."""
     OPERATOR = 1
     ANNOTATION = 2
     PYTHON = 3
@@ -39,7 +39,7 @@ class Role(IntEnum):
     WINDOW = 7
     """The profiler's own span around all events."""
     SUMMARY = 8
-    """On a device's row, but not work: repeats other rows, or waits for an event."""
+    """Event on a device's row that is not work: it repeats other rows, or waits for an event."""
 
 
 _ROLES: Final = {
@@ -83,7 +83,7 @@ def find_roles(trace: Trace) -> NDArray[np.uint8]:
     """Return the role of each event.
 
     An event of an unknown category is a device event if it has a stream, because runtime calls and
-    operators have none. Otherwise its role is that of its row of the timeline.
+    operators have none. Otherwise the event's role is that of its row of the timeline.
     """
     if trace.roles is not None:
         return trace.roles
@@ -97,7 +97,6 @@ def find_roles(trace: Trace) -> NDArray[np.uint8]:
 
 
 def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -> NDArray[np.uint8]:
-    """Return the roles, with unknown roles derived from rows of the timeline and names."""
     is_guessed = roles == _UNKNOWN
     if is_guessed.any():
         has_stream = trace.events.stream != NONE
@@ -120,7 +119,6 @@ def _guessed(trace: Trace, roles: NDArray[np.uint8], *, has_annotations: bool) -
 
 
 def _with_parts(trace: Trace, flow: NDArray[np.bool_], work: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the rows of control flow during which other work of the same track starts."""
     events, found = trace.events, [np.zeros(0, np.intp)]
     for track in np.unique(events.track[flow]).tolist():
         on_track = events.track == track
@@ -132,7 +130,7 @@ def _with_parts(trace: Trace, flow: NDArray[np.bool_], work: NDArray[np.bool_]) 
 
 
 def is_category_known(trace: Trace) -> NDArray[np.bool_]:
-    """Return for each event whether Kineto defines its category."""
+    """Return for each event whether its category is one that Kineto defines."""
     known: NDArray[np.bool_] = np.array([name in _KNOWN for name in trace.categories] or [False])
     return known[trace.events.category]
 
@@ -155,9 +153,9 @@ class TraceStep(NamedTuple):
     start_ns: int
     end_ns: int
     row: int
-    """Row of the annotation; NONE: the step was recorded."""
+    """Row of the annotation; NONE if the step was recorded."""
     section: int
-    """Index into the recorded sections; NONE: the step is an annotation."""
+    """Index into the recorded sections; NONE if the step is an annotation."""
 
 
 class Place(IntEnum):
@@ -168,17 +166,17 @@ class Place(IntEnum):
     NESTED = 1
     """Host event within the time of its parent, on the same thread."""
     LAUNCHED = 2
-    """Device event under the operator of its launching call, matched by correlation."""
+    """Device event whose parent is the operator of its launching call, matched by correlation."""
     ASKED = 3
-    """Device event without its call, under the operator of its External id."""
+    """Device event without its call, whose parent is the operator of its External id."""
     ANNOTATED = 4
-    """Device's copy of a host annotation, under that annotation."""
+    """Device's copy of a host annotation; that annotation is its parent."""
     SECTION = 5
     """Host event under the recorded section on its thread, even if an event is around both."""
     ENGINE = 6
-    """Root on a thread of autograd, under the section open on the thread that waits for it."""
+    """Root on a thread of autograd; its section is open on the thread that waits for autograd."""
     STEP = 7
-    """Root on another thread without sections, under the step open at its start."""
+    """Root on another thread without sections, under the step that is open at its start."""
     TWIN = 8
     """Annotation that repeats a recorded section and is not sent."""
     WINDOW = 9
@@ -192,22 +190,23 @@ class Links:
     """Links of each event; every array has one item for each event of the trace."""
 
     parent: NDArray[np.int32]
-    """Row of the parent event; NONE: a root."""
+    """Row of the parent event; NONE for a root."""
     around: NDArray[np.int32]
-    """For host events: row of the containing event on its thread, independent of ``parent``."""
+    """Row of the event around a host event on its thread, independent of ``parent``."""
     section: NDArray[np.signedinteger[Any]]
-    """For roots: index of the recorded section above; for a twin: of its own section; NONE: none.
+    """Index of the recorded section above a root, or of the section that a twin repeats.
 
-    After linking, this column, ``step`` and ``forward`` have the narrowest sufficient integer type.
+    ``link`` converts this column, ``step`` and ``forward`` to the narrowest sufficient integer
+    type.
     """
     step: NDArray[np.signedinteger[Any]]
-    """Index into ``steps``; NONE: outside of any step."""
+    """Index into ``steps``; NONE if the event is outside of all steps."""
     forward: NDArray[np.signedinteger[Any]]
-    """For backward operators: row of the forward operator; NONE: not a backward operator."""
+    """Row of the forward operator of a backward operator; NONE for other events."""
     launch: NDArray[np.int32]
-    """For device events: row of the runtime or driver call that launched it; NONE: not known."""
+    """Row of the runtime or driver call that launched a device event; NONE if not known."""
     place: NDArray[np.uint8]
-    """``Place``: reason for the parent."""
+    """Reason for the parent, as a ``Place``."""
     is_device: NDArray[np.bool_]
     """Whether the event ran on a device, not on a thread of the host."""
     steps: list[TraceStep]

@@ -1,6 +1,6 @@
 """Merged traces of several ranks in one file, whose ids are made unique before linking.
 
-Tools that merge ranks only change the process ids: correlations, External ids and arrow ids of all
+Tools that merge ranks change only the process ids: correlations, External ids and arrow ids of all
 ranks start at the same numbers. The host process of each rank is recognised by its calls. The rank
 of a device process is determined by the first of these rules that applies:
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.trace_events import Trace
 
 _OFFSET: Final = 1 << 40
-"""Offset between the ids of two ranks, above the highest id of any profiler."""
+"""Offset between the ids of two ranks, which is higher than any id of any profiler."""
 _MAX_RANKS: Final = 1 << 12
 _LONGEST_PID: Final = 256
 _LAST_NUMBER: Final = re.compile(r"-?\d+\W*$")
 
 
 def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
-    """Assign device rows that ranks share to one rank each, by adding rows to ``trace``.
+    """Add rows to ``trace`` so that no device row of the timeline is shared by several ranks.
 
     In the file, a rank's device events are located after the first event of its host process.
     """
@@ -69,7 +69,6 @@ def split_shared_rows(trace: Trace, roles: NDArray[np.uint8]) -> None:
 def _moved_flows(
     trace: Trace, hosts: dict[str, int], moved: dict[tuple[int, int], int]
 ) -> NDArray[np.signedinteger[Any]]:
-    """Return the tracks of arrow ends, after assigning them to ranks by the order of the file."""
     track = trace.flows.track.astype(np.int64)
     rank_of = {pid: at for at, pid in enumerate(hosts)}
     of_track = np.array([rank_of.get(one.pid, 0) for one in trace.tracks], np.int64)
@@ -80,7 +79,7 @@ def _moved_flows(
 
 
 def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
-    """Return whether ranks share device rows and their events are not ordered by rank."""
+    """Return whether ranks share device rows and their events are not in order of rank."""
     hosts = _hosts(trace, roles)
     devices = _first_rows(trace, [track.pid for track in trace.tracks], roles == Role.DEVICE)
     return 0 < len(devices.keys() - hosts.keys()) < len(hosts) and not _places_of_ranks(
@@ -112,7 +111,7 @@ def _moved(
 
 
 def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64] | None:
-    """Return the rank index of each row of the timeline; None unless there are several ranks."""
+    """Return the rank index of each row of the timeline; None if the file has only one rank."""
     hosts = _hosts(trace, roles)
     if not hosts:
         return None
@@ -125,7 +124,7 @@ def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64
 
 
 def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
-    """Return the host process of each rank with its first call's row; empty if one rank."""
+    """Return the row of the first call of each rank's host process; empty if one rank."""
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     hosts = _first_rows(trace, [track.pid for track in trace.tracks], calls)
     are_ranks = 1 < len(hosts) <= _MAX_RANKS and _share_numbers(trace, calls)
@@ -133,7 +132,6 @@ def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
 
 
 def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
-    """Return whether calls of different processes share a correlation."""
     process = process_numbers(trace.tracks)[trace.events.track[calls]]
     number = trace.events.correlation[calls].astype(np.int64)
     both = np.unique(np.stack([number, process]), axis=1)
@@ -141,7 +139,6 @@ def _share_numbers(trace: Trace, calls: NDArray[np.bool_]) -> bool:
 
 
 def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dict[str, int]:
-    """Return the processes of wanted events in file order, with the first row of each."""
     tracks, first = np.unique(trace.events.track[np.flatnonzero(wanted)], return_index=True)
     rows = np.flatnonzero(wanted)[first]
     found: dict[str, int] = {}
@@ -151,7 +148,6 @@ def _first_rows(trace: Trace, pids: list[str], wanted: NDArray[np.bool_]) -> dic
 
 
 def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
-    """Return the rank of each device process by its tag; empty unless the tags identify all."""
     tags = {_tag(pid): at for at, pid in enumerate(hosts)}
     if len(tags) < len(hosts):
         return {}
@@ -160,7 +156,6 @@ def _by_tag(hosts: list[str], devices: list[str]) -> dict[str, int]:
 
 
 def _tag(pid: str) -> str:
-    """Return the process id without its last number; long ids are returned unchanged."""
     return _LAST_NUMBER.sub("", pid) if len(pid) <= _LONGEST_PID else pid
 
 

@@ -7,8 +7,8 @@ difference.
 
 The parent of an event is the innermost open interval, either a recorded section or an event of the
 trace: an operator in a section in an annotation belongs to the section. An annotation or Python
-frame around a section is sent as its sibling and not as its parent, because the section was sent
-before the trace was available.
+frame around a section is sent as the section's sibling and not as its parent, because the section
+was sent before the trace was available.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _TWIN_NS: Final = 100_000
 """Maximum time between the start (or end) of an annotation and that of its section.
 
-Opening or closing a section takes about 10 µs while the profiler runs, several times longer with
-Python stacks.
+Opening or closing a section takes about 10 µs while the profiler runs, and several times longer if
+the profiler records Python stacks.
 """
 
 
@@ -45,14 +45,14 @@ class Sections:
 
     span_id: NDArray[np.uint64]
     parent_id: NDArray[np.uint64]
-    """0: the root of its trace."""
+    """Span id of the parent; 0 if the section is the root of its trace."""
     trace_id: NDArray[np.uint8]
     """16 bytes for each section."""
     start_ns: NDArray[np.int64]
-    """Unix time, in the clock of the window."""
+    """Unix time in nanoseconds, in the clock of the window."""
     end_ns: NDArray[np.int64]
     thread: NDArray[np.int64]
-    """Native id of the thread; NONE if it is not known."""
+    """Native id of the section's thread; NONE if it is not known."""
     is_step: NDArray[np.bool_]
     """Whether the section is a step of the window, that is, the root of a step's trace."""
     name: list[str]
@@ -71,7 +71,7 @@ _SQL: Final = """
 
 
 def read_sections(run_folder: Path, window: Window) -> Sections:
-    """Return the recorded sections of the window's steps, and the window's parent section.
+    """Return the recorded sections of the window's steps, and the section around the window.
 
     Only sections of the window's own process are read. A step that was not sampled or is not yet
     stored has no sections.
@@ -107,7 +107,7 @@ def _columns(rows: list[tuple[Any, ...]], window: Window) -> Sections:
 def shifted(unix_ns: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
     """Return the recorder's times converted to the system clock of a window.
 
-    A time of the recorder is ``monotonic + anchor``. At both ends of the window the system clock
+    A time of the recorder is ``monotonic + anchor``. At both ends of the window, the system clock
     was read together with the monotonic clock. The deviation of ``system - monotonic`` from the
     anchor is added to the times, linearly interpolated or extrapolated.
     """
@@ -125,7 +125,7 @@ def shifted(unix_ns: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
 
 
 def no_sections() -> Sections:
-    """Return the empty sections of a trace that belongs to no run."""
+    """Return sections without items, for a trace that belongs to no run."""
     ids, times = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     return Sections(
         span_id=ids,
@@ -140,7 +140,10 @@ def no_sections() -> Sections:
 
 
 def sections_of_tracks(trace: Trace, threads: NDArray[np.int64]) -> dict[int, NDArray[np.intp]]:
-    """Return by track the indices of the sections that ran on it, matched by native thread id."""
+    """Return, by track, the indices of the sections that ran on the track's thread.
+
+    ``threads`` contains the native thread id of each section; tracks without sections are omitted.
+    """
     of_thread = {
         str(thread): np.flatnonzero(threads == thread)
         for thread in np.unique(threads).tolist()
@@ -158,11 +161,12 @@ def find_twins(
     annotations: NDArray[np.intp],
     steps: NDArray[np.intp],
 ) -> NDArray[np.int32]:
-    """Return the index of the section that each annotation repeats; NONE for all others.
+    """Return the index of the section that each annotation repeats; NONE for other events.
 
     Such an annotation has the section's thread and name, and nearly the same start and end; each
     section has at most one. An annotation of a step (``steps``) repeats the recorded step with
-    which it shares more than half of the longer one's duration.
+    which it shares more than half of the longer one's duration. ``of_track`` is the result of
+    ``sections_of_tracks``; ``annotations`` and ``steps`` are rows.
     """
     twins = np.full(len(trace.events), NONE, np.int32)
     for track, candidates in of_track.items():
@@ -182,7 +186,6 @@ def find_twins(
 
 
 def _nearest(trace: Trace, row: int, sections: Sections, candidates: list[int]) -> int:
-    """Return the section of ``candidates`` that an annotation repeats; NONE if there is none."""
     start = int(trace.events.start_ns[row])
     end = start + int(trace.events.duration_ns[row])
     # Only the last section before the annotation's start and the next one can be a twin.
@@ -214,15 +217,15 @@ def is_of_section(
     inner: NDArray[np.int32],
     sections: Sections,
 ) -> NDArray[np.bool_]:
-    """Return which events are children of their section instead of the event around them.
+    """Return for each event whether its parent is its section instead of the event around it.
 
-    These are the events without an event around them, and the events whose section started inside
-    the event around them.
+    This is the case for an event without an event around it, and for an event whose section started
+    inside the event around it.
 
     Args:
-        parent: for each event the row of the event around it.
+        parent: row of the event around each event.
         start_ns: start of each event.
-        inner: for each event the innermost section in which it starts.
+        inner: index of the innermost section in which each event starts.
         sections: the recorded sections.
     """
     begin = np.append(sections.start_ns, 0)[inner]

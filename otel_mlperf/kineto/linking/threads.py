@@ -1,4 +1,4 @@
-"""Innermost open interval of the program at the start of each host event.
+"""Innermost section or step that is open at the start of each host event.
 
 Intervals are recorded sections or annotations of steps; each is on one thread. An event is looked
 up on its own thread and, if no interval is open there, on the thread that waits for it. The thread
@@ -26,7 +26,7 @@ class Innermost:
     """Lookup of the innermost of several intervals, that is, of the open one that started last.
 
     An interval is open from its start until before its end. If several start together, the one that
-    ends first is innermost. With ``rows``, only these intervals count.
+    ends first is innermost. If ``rows`` is given, only these intervals count.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Innermost:
     def around(
         self, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], tolerance_ns: int
     ) -> NDArray[np.int32]:
-        """Return the index of the innermost interval in which each event starts; else NONE.
+        """Return the index of the innermost interval in which each event starts, or NONE.
 
-        An event that starts before an interval, but by at most the tolerance, counts as started
-        inside if more of its duration is inside the interval than before.
+        An event that starts before an interval, but by at most ``tolerance_ns``, counts as started
+        inside if more of the event's duration is inside the interval than before.
         """
         first = np.searchsorted(self._bounds, start_ns, "right")
         place = np.searchsorted(self._bounds, start_ns + tolerance_ns, "right")
@@ -90,12 +90,12 @@ def _segments(
 
 
 class Open(NamedTuple):
-    """Open interval of each event of the trace; NONE: no interval, or a device event."""
+    """Interval that is open at each event's start; NONE if none is open, or for a device event."""
 
     own: NDArray[np.int32]
     """Index of the interval that is open on the event's own thread."""
     waiting: NDArray[np.int32]
-    """Index of the interval on the thread that waits for the event, if ``own`` is NONE."""
+    """Index of the interval on the thread that waits for the event; only set if ``own`` is NONE."""
 
 
 def find_open(
@@ -111,7 +111,7 @@ def find_open(
         trace: the trace.
         is_host: whether each event is a host event.
         covers: intervals by track.
-        waiting: track that waits for each event; NONE: not known.
+        waiting: track of the thread that waits for each event; NONE if not known.
         tolerance_ns: maximum difference between the clocks of events and intervals.
     """
     events = trace.events
@@ -130,7 +130,7 @@ def find_open(
 def rows_by(
     values: NDArray[np.signedinteger[Any]], rows: NDArray[np.intp]
 ) -> dict[int, NDArray[np.intp]]:
-    """Return the rows of each value, in ascending order of the values."""
+    """Return the rows (of ``rows``) with each value, by value in ascending order."""
     rows = rows[np.argsort(values[rows], kind="stable")]
     edges = np.flatnonzero(np.diff(values[rows])) + 1
     return {int(values[part[0]]): part for part in np.split(rows, edges) if len(part)}
@@ -141,9 +141,9 @@ def find_waiting(
 ) -> NDArray[np.int32]:
     """Return the track of the thread that waits for each event; NONE if it is not known.
 
-    If the outermost event around it is a backward operator, it is the track of its forward
-    operator. Otherwise it is the most frequent track of the forward operators of the event's
-    thread.
+    If the outermost event around an event is a backward operator, the track is that of its forward
+    operator. Otherwise the track is the most frequent one among the forward operators of the
+    event's thread.
     """
     track = trace.events.track
     answers = np.flatnonzero(forward != NONE)

@@ -1,1 +1,1 @@
-"""Reader of trace files into columns, for any version and vendor; tolerates damage."""
+"""Reader of trace files of any version and vendor into columns; tolerates damage."""

@@ -2,8 +2,8 @@
 
 Asynchronous events are not nested on a thread. A start and an end are a pair if category, scope and
 id are equal; pairs with different ids may overlap. Events that are open under one id at the same
-time are nested and form a group. Each group gets a row of the timeline that no other group uses
-during its time, so that its events are not inside events of another group.
+time are nested and form a group. Each group gets a row of the timeline that no other group uses at
+the same time, so that its events are not inside events of another group.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.damage import DamageLog
 
 _MAX_ROWS: Final = 1 << 12
-"""Maximum number of rows of one process and category; further overlapping groups share rows."""
+"""Maximum number of rows of one process and category; if more groups overlap, they share rows."""
 _MAX_SEARCHED: Final = 64
-"""Maximum number of open starts of one id among which the start of an end is searched."""
+"""Maximum number of open starts of one id that are searched for the start that fits an end."""
 _Pair = tuple[Complete, int]
 
 
 class _Group(msgspec.Struct, gc=False):
-    """Open events of one id, and the events of that id that ended while another was open."""
+    """Open events of one id, and the events of that id that ended while another one was open."""
 
     open: list[tuple[AsyncBegin, int]]
     ended: list[_Pair]
 
 
 class AsyncPairs:
-    """Pairing of asynchronous starts and ends; different ids may end in any order."""
+    """Pairing of asynchronous starts and ends; events with different ids may end in any order."""
 
     def __init__(self, damage: DamageLog) -> None:
         self._damage = damage
         self._groups: dict[tuple[Any, ...], _Group] = {}
         self._early: dict[tuple[Any, ...], list[tuple[AsyncEnd, int]]] = {}
-        """Ends without an open start; the start may follow later in the file."""
         self._rows: dict[tuple[Any, str], list[tuple[int, int]]] = {}
-        """Heap of rows of each process and category: time of last use, and number."""
+        """Heap of (time of last use, number) of the rows of each process and category."""
 
     def pair(self, halves: Iterable[tuple[AsyncBegin | AsyncEnd, int]]) -> list[_Pair]:
-        """Return the events of all groups that are now complete, with their starts' positions."""
+        """Return the events of groups that are now complete, with the byte offsets of their starts."""
         pairs: list[_Pair] = []
         for half, position in halves:
             key = (half.cat, half.scope, *_identity(half))
@@ -67,7 +66,6 @@ class AsyncPairs:
         return pairs
 
     def _take_early(self, key: tuple[Any, ...], begin: AsyncBegin) -> AsyncEnd | None:
-        """Remove and return the earliest end for a start that follows its end in the file."""
         if not (early := self._early.get(key)):
             return None
         ends = [end for end, _ in early[:_MAX_SEARCHED]]
@@ -95,7 +93,6 @@ class AsyncPairs:
         return pairs
 
     def _placed(self, ended: list[_Pair]) -> list[_Pair]:
-        """Assign the events of a group to a row that is free from the group's start to its end."""
         if not ended:
             return []
         first = ended[-1][0]  # The outermost event ends last.
@@ -122,7 +119,7 @@ class AsyncPairs:
 
 
 def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
-    """Return the key of an id, which is local to its process unless it is marked as global."""
+    """Return the key of an id, which includes the process unless the id is marked as global."""
     if half.id2 is not None:
         world = half.id2.get("global")
         return (str(half.id2.get("local")), str(half.pid)) if world is None else (str(world),)
@@ -130,7 +127,7 @@ def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
 
 
 def _match(begins: list[tuple[AsyncBegin, int]], end: AsyncEnd) -> int:
-    """Return the index of an end's start: the last start of that name, or else the last start."""
+    """Return the index of the last start with the name of ``end``, or else of the last start."""
     for at in range(len(begins) - 1, max(-1, len(begins) - 1 - _MAX_SEARCHED), -1):
         if not end.name or begins[at][0].name == end.name:
             return at

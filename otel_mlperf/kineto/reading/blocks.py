@@ -30,7 +30,7 @@ _OPEN: Final = ord("{")
 _CLOSE: Final = ord("}")
 _BLANK: Final = ord(" ")
 _MAX_BLANKS: Final = 64
-"""Maximum number of blanks examined before a brace; after more, it counts as an entry's start."""
+"""Maximum number of blanks examined before a brace; after more, the brace counts as a start."""
 # Decimals remain text: a float cannot represent a current Unix time to the nanosecond.
 _DECODER: Final = msgspec.json.Decoder(list[ENTRY], float_hook=str)
 NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, ValueError)
@@ -39,7 +39,7 @@ PART_BYTES: Final = 1 << 19
 
 
 def last_between(data: bytes) -> tuple[int, int] | None:
-    """Return the end of the last complete entry in ``data``, and the start of the next entry."""
+    """Return the end of the last complete entry and the start of the next; None if not found."""
     # Regular expressions only search forwards. Only the end of the block is searched first, which
     # usually suffices because entries are short.
     for begin in (max(0, len(data) - _LOOK_BACK), 0):
@@ -50,7 +50,7 @@ def last_between(data: bytes) -> tuple[int, int] | None:
 
 
 class TextBlock:
-    """Decoded entries, and the text from which they were decoded."""
+    """Decoded entries of a block, with the text from which they were decoded."""
 
     __slots__ = ("_text", "entries")
 
@@ -72,7 +72,7 @@ class TextBlock:
 
 
 def decode(text: memoryview) -> TextBlock | None:
-    """Decode the entries in ``text``, which are separated by commas; None if that fails."""
+    """Decode the entries in ``text``, which are separated by commas; return None if that fails."""
     whole = b"".join((b"[", text, b"]"))
     try:
         return TextBlock(whole, _DECODER.decode(whole))
@@ -81,7 +81,6 @@ def decode(text: memoryview) -> TextBlock | None:
 
 
 def _may_begin_entry(array: NDArray[np.uint8], opens: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which braces follow a comma or the start of the list, as at the start of an entry."""
     # The bracket of the list is at offset 0, so that a byte precedes every brace.
     before = opens - 1
     for _ in range(_MAX_BLANKS):
@@ -105,7 +104,6 @@ def _outermost(array: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _inside_texts(array: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return which bytes are inside of strings."""
     quotes = np.flatnonzero(array == ord('"'))
     escapes = np.flatnonzero(array == ord("\\"))
     if len(escapes):
@@ -122,7 +120,7 @@ def _inside_texts(array: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 class TraceText:
-    """Sliding window of a trace's text: bytes are appended at its end and dropped at its start.
+    """Sliding window of a trace's text: bytes are appended at the end and dropped at the start.
 
     The next piece is read ahead on a thread. Reading, decompressing and hashing release the GIL, so
     that they run in parallel with decoding if a second CPU is available.
@@ -134,7 +132,7 @@ class TraceText:
         self._thread = ThreadPoolExecutor(1, "otel-mlperf-trace")
         self._ahead = self._thread.submit(source.read)
         self._piece = memoryview(b"")
-        """Bytes that were read but are not yet in ``data``."""
+        """Bytes that were read but not yet appended to ``data``."""
         self.data = b""
         self.offset = 0
         """Offset of ``data[0]`` in the uncompressed text."""

@@ -34,7 +34,7 @@ class DamageLog:
         self._kinds: dict[str, Damage] = {}
 
     def add(self, kind: str, offset: int, example: str = "", *, times: int = 1) -> None:
-        """Add ``times`` occurrences, of which the first is at byte ``offset``."""
+        """Add occurrences of one kind of damage, of which the first is at byte ``offset``."""
         known = self._kinds.get(kind)
         if known is None:
             self._kinds[kind] = Damage(kind, times, offset, printable(example))
@@ -49,10 +49,10 @@ class DamageLog:
         return kind in self._kinds
 
     def all(self) -> list[Damage]:
-        """Return the recorded damage, in the order of the file."""
+        """Return each kind of damage that occurred, ordered by first position in the file."""
         return sorted(self._kinds.values(), key=lambda damage: (damage.offset, damage.kind))
 
 
 def printable(text: str) -> str:
-    """Return the start of ``text`` on one line, safe for any terminal and encoding."""
+    """Return the first ``EXAMPLE_CHARACTERS`` of ``text`` with all but printable ASCII escaped."""
     return ascii(text[:EXAMPLE_CHARACTERS])[1:-1] if text else ""

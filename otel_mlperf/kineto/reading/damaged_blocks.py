@@ -27,9 +27,9 @@ LAST_ENTRY: Final = re.compile(rb'\}\s*(?=\]\s*(?:,\s*"|\}|\Z))')
 _MAX_BATCH: Final = 1 << 12
 _OVERLAP: Final = 1 << 12
 _EXAMINED_BYTES: Final = (1 << 12, 1 << 16, LONGEST_ENTRY)
-"""Numbers of bytes examined for an entry whose end is not known, shortest first."""
+"""Numbers of bytes examined for an entry whose end is not known, smallest first."""
 _MAX_INNER: Final = 64
-"""Maximum number of positions in one entry that look like the start of another entry."""
+"""Maximum number of positions considered that look like the start of the next entry."""
 _BLANK: Final = re.compile(rb"[\s,]*")
 _BRACKETS: Final = re.compile(rb"[\s\]]*")
 _NO_ENTRY: Final = re.compile(rb"[^{\]]*")
@@ -56,7 +56,7 @@ class DamagedBlocks:
         self._kept: list[Any] = []
         self._positions: list[int] = []
         self._is_within = False
-        """Whether skipped text continues beyond its block; its damage is already logged."""
+        """Whether skipped text continues beyond its block; then its damage is already logged."""
 
     def take(self, data: bytes, offset: int, *, is_last: bool) -> Taken:
         """Read the recoverable part of ``data``, which starts at an entry; return the progress.
@@ -103,7 +103,6 @@ class DamagedBlocks:
     def _take_one(
         self, data: bytes, at: int, offset: int, begins: list[int], *, is_last: bool
     ) -> Taken | None:
-        """Read one entry or the end of the list; return None if that requires more data."""
         at = _skip(_BLANK, data, at)
         if at == len(data):
             return Taken(at, ended=True) if is_last else None
@@ -137,7 +136,9 @@ class DamagedBlocks:
     def _parse(
         self, data: bytes, at: int, offset: int, begins: list[int]
     ) -> tuple[Parsed | None, bool]:
-        """Parse and store the entry at ``at``; if that fails, return if it may exceed ``data``."""
+        """Parse and store the entry at ``at``; if that fails, return whether it may exceed
+        ``data``.
+        """
         # An apparent next entry may be inside a string of this entry. Possible ends are therefore
         # tried at doubling distances: an entry is parsed a few times, not once for each brace.
         powers = [1 << power for power in range(_MAX_INNER.bit_length())]
@@ -171,7 +172,6 @@ class DamagedBlocks:
         may_continue: bool,
         is_last: bool,
     ) -> Taken:
-        """Repair or skip an entry that is not valid JSON."""
         if begins:
             limit = begins[0]
         elif end := LAST_ENTRY.search(data, at):
@@ -214,7 +214,6 @@ class DamagedBlocks:
                 self._flush()
 
     def _flush(self) -> None:
-        """Add the entries parsed singly as one batch, because numpy calls are expensive."""
         if self._kept:
             self._table.add(self._kept, np.array(self._positions, np.int64))
             self._kept, self._positions = [], []

@@ -36,7 +36,7 @@ class Args(msgspec.Struct, gc=False):
     bytes: Whole = NONE
     number: Whole = msgspec.field(default=NONE, name="Ev Idx")
     correlation_id: Whole = NONE
-    """XLA's name for the correlation."""
+    """Correlation in traces of XLA, which use another name for it."""
 
 
 class MemoryArgs(msgspec.Struct, gc=False):
@@ -64,7 +64,7 @@ class Complete(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 
 
 class Begin(msgspec.Struct, gc=False, tag_field="ph", tag="B"):
-    """Start of an event."""
+    """Start of an event whose end is a separate entry."""
 
     cat: str = ""
     name: str = ""
@@ -83,7 +83,7 @@ class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
 
 
 class _AsyncHalf(msgspec.Struct, gc=False):
-    """Fields of the start and the end of an asynchronous event, which is not on a thread."""
+    """Common fields of the start and the end of an asynchronous event, which is not on a thread."""
 
     cat: str = ""
     name: str = ""
@@ -190,7 +190,7 @@ class BeginEndPairs:
         self._open: dict[tuple[Whole, Whole], list[tuple[Begin, int]]] = {}
 
     def pair(self, halves: Iterable[tuple[Begin | End, int]]) -> list[tuple[Complete, int]]:
-        """Return the events that are now complete, each with the position of its start."""
+        """Return the events that are now complete, each with the byte offset of its start."""
         pairs = []
         for half, position in halves:
             track = (half.pid, half.tid)
@@ -204,14 +204,14 @@ class BeginEndPairs:
         return pairs
 
     def close(self) -> None:
-        """Log events without an end as damage: their duration is not known."""
+        """Log events without an end as damage, because their duration is not known."""
         for begins in self._open.values():
             for begin, position in begins:
                 self._damage.add("unmatched_begin", position, begin.name)
 
 
 def join_halves(begin: Begin | AsyncBegin, end: End | AsyncEnd, tid: Whole = None) -> Complete:
-    """Return the event between a start and an end entry, on the row ``tid``."""
+    """Return the event between a start and an end entry; ``tid`` is the event's thread."""
     start_ns, end_ns = parse_times(lambda: (begin.ts, end.ts), 2).tolist()
     known = NO_TIME not in (start_ns, end_ns)
     return Complete(

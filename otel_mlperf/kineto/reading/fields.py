@@ -25,13 +25,13 @@ _OVERLAP: Final = 64
 
 
 class Fields:
-    """Reader of the outermost object's fields, before and after the list of events."""
+    """Reader of the fields of the file's outermost object, before and after the list of events."""
 
     def __init__(self, text: TraceText, damage: DamageLog) -> None:
         self._text = text
         self._damage = damage
         self._is_lost = False
-        """Whether no relevant field was found after damage, up to the end of the file."""
+        """Whether damage was followed by no relevant field up to the end of the file."""
         self.values: dict[str, Any] = {}
         self.is_bare = False
         """Whether the file is a list of events without an outermost object."""
@@ -75,7 +75,6 @@ class Fields:
         return False
 
     def _next(self) -> bytes:
-        """Skip blanks and return the next byte without dropping it; empty at the end."""
         text = self._text
         while True:
             blank = _BLANK.match(text.data)
@@ -84,7 +83,7 @@ class Fields:
                 return text.data[:1]
 
     def _read_field(self) -> bool:
-        """Read one field; return True after the ``[`` of the list of events."""
+        """Read one field; return True if it is the list of events, of which only ``[`` is read."""
         text = self._text
         while not (key := _KEY.match(text.data)):
             if len(text.data) > _LONGEST_KEY or not text.more():
@@ -106,7 +105,7 @@ class Fields:
         return False
 
     def _take_value(self, key: re.Match[bytes]) -> int | None:
-        """Store a field's value and return the field's bytes; 0: unreadable; None: incomplete."""
+        """Store a field's value; return the field's bytes, 0 if unreadable, None if incomplete."""
         data = self._text.data
         text = data[key.end() :].decode("utf-8", "surrogateescape")
         try:
@@ -122,7 +121,6 @@ class Fields:
         return key.end() + len(text[: parsed.end].encode("utf-8", "surrogateescape"))
 
     def _double(self) -> bool:
-        """Double the data, so that long fields are parsed few times; return whether it grew."""
         wanted = 2 * len(self._text.data)
         while len(self._text.data) < wanted:
             if not self._text.more():
@@ -130,7 +128,6 @@ class Fields:
         return True
 
     def _lose(self, kind: str) -> None:
-        """Log damage at the current position, and skip to the next relevant field."""
         text = self._text
         self._damage.add(kind, text.offset, text.data[:80].decode("latin-1"))
         text.drop(1)
@@ -147,7 +144,6 @@ class Fields:
         return True
 
     def _close(self, first: bytes) -> None:
-        """Read to the end of the file, and log text after the end of the trace as damage."""
         text = self._text
         if first == b"}":
             text.drop(1)
@@ -159,7 +155,7 @@ class Fields:
 
 
 class Distributed(NamedTuple):
-    """Rank, world size and backend of the trace's distributed job; None or empty: not known."""
+    """Rank, world size and backend of the trace's distributed job (None or empty: not known)."""
 
     rank: int | None
     world_size: int | None
@@ -167,7 +163,7 @@ class Distributed(NamedTuple):
 
 
 def find_distributed(values: dict[str, Any]) -> Distributed:
-    """Return the values in ``distributedInfo`` (object or JSON text) or in top-level fields."""
+    """Return the facts in ``distributedInfo`` (object or JSON text) or in top-level fields."""
     info = values.get("distributedInfo")
     if isinstance(info, str):
         try:

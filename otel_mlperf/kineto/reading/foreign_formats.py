@@ -79,7 +79,7 @@ _OTHER_JSON: Final = (
     (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), _ROCPROF),
     (re.compile(rb'\s*\{\s*"\$schema"\s*:\s*"https://www.speedscope'), _SPEEDSCOPE),
 )
-"""JSON of other tools, recognised by the first field."""
+"""JSON of other tools, recognised by the first field, and how to convert it."""
 _NUL: Final = re.compile(rb"\0{0,3}[\s\[{]\0{1,3}[^\0]")
 """First two characters of JSON in UTF-16 or UTF-32 without a byte order mark."""
 _MARKS: Final = (
@@ -93,7 +93,7 @@ _UNPACK: Final = {"tar": "tar -xf", "zip": "unzip"}
 _MAX_NAMES: Final = 5
 _MAX_MEMBERS: Final = 4_096
 _MAX_BYTES: Final = 1 << 30
-"""Maximum number of bytes of an archive that are read for the names of its members."""
+"""Maximum number of bytes of an archive that are read to list the names of its members."""
 
 
 def find_foreign(path: Path, head: bytes) -> str:
@@ -118,7 +118,6 @@ def find_foreign(path: Path, head: bytes) -> str:
 
 
 def _encoding(head: bytes) -> str:
-    """Return the encoding if it is UTF-16 or UTF-32, by byte order mark or NULs; else empty."""
     for mark, encoding in _MARKS:
         if head.startswith(mark):
             return encoding
@@ -129,7 +128,7 @@ def _encoding(head: bytes) -> str:
 
 
 def find_foreign_fields(fields: dict[str, object]) -> str:
-    """Return the format of a JSON object without a list of events; empty if it is not known."""
+    """Return the format of a JSON object with these fields; empty if the format is not known."""
     return _CHAKRA if {"nodes", "schema"} <= fields.keys() else ""
 
 
@@ -182,7 +181,6 @@ def _tar_members(path: Path) -> tuple[list[str], bool]:
 
 
 def _tar_header(block: bytes) -> TarInfo | None:
-    """Return the header in a block of any tar format; None if the block is not a header."""
     try:
         return TarInfo.frombuf(block, "utf-8", "replace")
     except HeaderError:

@@ -1,4 +1,4 @@
-"""Row builders that convert entries of one kind to rows of a table.
+"""Row builders, each of which converts entries of one kind to rows of a table.
 
 An entry without a usable time is dropped and logged as damage. Any other missing value is NONE.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.reading.value_columns import TrackTable
 
 MAX_KINDS: Final = 256
-"""Maximum number of categories, so that an index is a byte; all further ones share the last."""
+"""Maximum number of categories, so that an index fits a byte. All further ones share the last."""
 FLOW_NAMES: Final = {
     "async": "ac2g",
     "async_gpu": "ac2g",
@@ -43,7 +43,7 @@ FLOW_NAMES: Final = {
     "forward_backward": "fwdbwd",
     "fwd_bwd": "fwdbwd",
 }
-"""Kind of an arrow by its name in older versions and other profilers."""
+"""Kind of an arrow by the name that older versions and other profilers use for it."""
 _NARROW: Final = ("device", "device_type")
 _ARGS: Final[dict[str, Whole]] = {
     name: np.int16 if name in _NARROW else np.int64 for name in Args.__struct_fields__
@@ -65,7 +65,7 @@ _ID: Final = attrgetter("id")
 
 
 class EventRows:
-    """Rows of events with a duration."""
+    """Builder of the rows of events with a duration."""
 
     def __init__(self, tracks: TrackTable, numbers: RecordNumbers, damage: DamageLog) -> None:
         self._tracks = tracks
@@ -86,7 +86,7 @@ class EventRows:
         )
 
     def add(self, events: list[Complete], positions: NDArray[np.int64]) -> None:
-        """Add the events at these byte offsets."""
+        """Add events; ``positions`` are the byte offsets of their entries."""
         start = time_column("ts", events, positions, self._damage)
         duration = time_column("dur", events, positions, self._damage)
         # Checking the minima suffices for an intact file: NO_TIME is the smallest integer and thus
@@ -123,7 +123,7 @@ class EventRows:
         duration: NDArray[np.int64],
         positions: NDArray[np.int64],
     ) -> None:
-        """Log records with a negative duration as damage: their end was never filled in."""
+        """Log records with a negative duration as damage, because their end was never filled in."""
         is_negative = (start != NO_TIME) & (duration != NO_TIME) & (duration < 0)
         for row in np.flatnonzero(is_negative).tolist():
             self.timeless_work += (events[row].args or _NO_ARGS).stream not in (NONE, None)
@@ -145,7 +145,10 @@ class EventRows:
         return Events(**columns)
 
     def _timed(self, columns: dict[str, NDArray[Any]], zero_ns: int) -> dict[str, NDArray[Any]]:
-        """Drop records whose time was never filled in: one would widen the window by days."""
+        """Return the columns without records whose time was never filled in.
+
+        A single such record would widen the window by days. ``zero_ns`` is the time of ``ts`` 0.
+        """
         lost = find_timeless(columns, zero_ns)
         if not len(lost):
             return columns
@@ -156,16 +159,16 @@ class EventRows:
         return {name: np.delete(column, lost) for name, column in columns.items()}
 
     def names(self) -> list[str]:
-        """Return the names that ``Events.name`` refers to."""
+        """Return the names to which ``Events.name`` refers by index."""
         return self._names.things()
 
     def categories(self) -> list[str]:
-        """Return the categories that ``Events.category`` refers to."""
+        """Return the categories to which ``Events.category`` refers by index."""
         return self._categories.things()
 
 
 class FlowRows:
-    """Rows of the ends of arrows."""
+    """Builder of the rows of starts and ends of arrows."""
 
     def __init__(self, tracks: TrackTable, damage: DamageLog) -> None:
         self._tracks = tracks
@@ -176,7 +179,7 @@ class FlowRows:
         )
 
     def add(self, ends: list[Any], positions: NDArray[np.int64]) -> None:
-        """Add the ends at these byte offsets."""
+        """Add starts and ends of arrows; ``positions`` are the byte offsets of their entries."""
         time = time_column("ts", ends, positions, self._damage)
         ids = self._ids(ends, positions)
         good = (time != NO_TIME) & (ids != NONE)
@@ -192,7 +195,7 @@ class FlowRows:
         )
 
     def _ids(self, ends: list[Any], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids as integers; the integer of a text is negative and derived from it."""
+        """Return the ids as integers; a text becomes a negative integer that is derived from it."""
         try:
             return np.fromiter(map(_ID, ends), np.int64, len(ends))
         except (TypeError, ValueError, OverflowError):
@@ -200,17 +203,17 @@ class FlowRows:
             return whole_column("id", numbered, np.int64, positions, self._damage)
 
     def finish(self, base_ns: int) -> Flows:
-        """Return all ends, with ``base_ns`` added to their times."""
+        """Return all starts and ends of arrows, with ``base_ns`` added to their times."""
         columns = _shifted(self._rows.columns(), "time_ns", base_ns, self._damage)
         return Flows(**columns | {name: narrowed(columns[name]) for name in ("id", "track")})
 
     def kinds(self) -> list[str]:
-        """Return the kinds that ``Flows.kind`` refers to."""
+        """Return the kinds of arrows to which ``Flows.kind`` refers by index."""
         return self._kinds.things()
 
 
 class AllocationRows:
-    """Rows of ``[memory]`` instants."""
+    """Builder of the rows of ``[memory]`` instants."""
 
     def __init__(self, tracks: TrackTable, numbers: RecordNumbers, damage: DamageLog) -> None:
         self._tracks = tracks
@@ -219,7 +222,7 @@ class AllocationRows:
         self._rows = Growing(time_ns=np.int64, track=np.int32, **_as_columns(_MEMORY_ARGS))
 
     def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
-        """Add the instants that are allocations."""
+        """Add those of the instants that are allocations; ``positions`` are their byte offsets."""
         good = np.array([instant.name == "[memory]" for instant in instants], np.bool_)
         instants, positions = _chosen(instants, good), positions[good]
         time = time_column("ts", instants, positions, self._damage)

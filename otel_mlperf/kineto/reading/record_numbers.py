@@ -2,9 +2,9 @@
 
 torch numbers the records that it passes to Kineto (``Ev Idx``) from 0 upward: operators and
 annotations by time, then changes of the allocator, then Python frames. A complete file contains
-every number, so that missing records can be counted. The numbers are not stored as a column: a
-summary of each block and category suffices to derive how many records are missing, and roughly
-when.
+every number, so that missing records can be counted. The numbers are not stored as a column,
+because a summary of each block and category suffices to derive how many records are missing, and
+roughly when.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RecordNumbers:
-    """Summary of the record numbers of each block."""
+    """Summary of the record numbers of each block of a trace."""
 
     def __init__(self) -> None:
         self._parts: list[NumberedRecords] = []

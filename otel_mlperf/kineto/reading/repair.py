@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LONGEST_NUMBER: Final = 32
 LONGEST_MENDED: Final = 1 << 16
-"""Maximum number of characters of a repairable text: parsing restarts after each repair."""
+"""Maximum number of characters of a repairable text, because parsing restarts after each repair."""
 _CUT_CHARACTERS: Final = 12
 """An error within this distance of a text's end may only mean that the text is cut off."""
 _MAX_REPAIRS: Final = 100
@@ -40,15 +40,15 @@ class Parsed(NamedTuple):
     """A parsed JSON value."""
 
     value: Any
-    """The value; numbers with decimals, exponents or too many digits are texts."""
+    """The value, in which numbers with decimals, exponents or too many digits are text."""
     end: int
-    """End position of the value in ``text`` or, after repairs, in the repaired text."""
+    """Position after the value in ``text`` or, after repairs, in the repaired text."""
     damage: dict[str, str]
     """Example of each kind of damage that was found."""
 
 
 def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool = True) -> Parsed:
-    """Parse the JSON value at the start of ``text``.
+    """Parse the JSON value at the start of ``text``; ``floats`` converts decimals.
 
     Raises:
         json.JSONDecodeError: the value is invalid or incomplete.
@@ -68,12 +68,12 @@ def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool =
 
 
 def is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Return whether the error may only mean that ``text`` is cut off."""
+    """Return whether ``error`` may have the only cause that ``text`` is cut off."""
     return error.pos >= len(text) - _CUT_CHARACTERS or "Unterminated string" in error.msg
 
 
 def mend_value(text: str, *, floats: Callable[[str], Any] = str) -> Parsed | None:
-    """Repair and parse the whole ``text`` as one value; None if it cannot be repaired.
+    """Repair and parse the whole ``text`` as one value; return None if it cannot be repaired.
 
     Raises:
         RecursionError: the value is nested too deeply.
@@ -102,7 +102,6 @@ def _whole(text: str) -> int | str:
 
 
 def _mended(text: str, error: json.JSONDecodeError, damage: dict[str, str]) -> str | None:
-    """Return ``text`` with one repair for the error; None if no repair is known."""
     place, around = error.pos, text[max(0, error.pos - 20) : error.pos + 40]
     if "control character" in error.msg and "unescaped_quote" in damage:
         return None  # An earlier repair was wrong: the string would continue on the next line.
@@ -141,7 +140,7 @@ _COMPLETE: Final = "X"
 
 
 def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
-    """Return the typed entry of a value, the name of an unknown phase, or None if it is neither.
+    """Return the entry in ``value``, or the name of its phase if unknown; None if it is neither.
 
     Fields with unsuitable types are left out and logged in ``damage``.
     """
@@ -173,7 +172,6 @@ def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
 
 
 def _phase(value: dict[str, Any], damage: dict[str, str]) -> str | None:
-    """Return the ``ph`` of an entry; if missing, X for an entry with start and duration."""
     phase = value.get("ph")
     if isinstance(phase, str):
         return phase
@@ -188,7 +186,6 @@ def _of_types(
     types: tuple[type, ...],
     damage: dict[str, str],
 ) -> dict[str, Any]:
-    """Return the fields with these names and types; log other types in ``damage``."""
     fields = {}
     for name in names:
         field = value.get(name)
@@ -202,7 +199,7 @@ def _of_types(
 
 
 def clean_text(text: str, damage: dict[str, str]) -> str:
-    """Return the text with lone surrogates replaced, which UTF-8 cannot encode."""
+    """Return ``text`` with lone surrogates, which UTF-8 cannot encode, replaced and logged."""
     clean = _SURROGATE.sub("\ufffd", text)
     if clean != text and "invalid_utf8" not in damage:
         damage["lone_surrogate"] = clean[:40]

@@ -1,7 +1,7 @@
 """Source of a trace's bytes: plain or gzip files, read as a stream with size limits.
 
 Only regular files are read, plain or gzip (recognised by content, not by name). Damage is logged,
-and then skipped or treated as the end of the stream: the text before it is always returned.
+and then skipped or treated as the end of the stream: the text before the damage is always returned.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 GZIP_MAGIC: Final = b"\x1f\x8b"
 PIECE_BYTES: Final = 1 << 20
 COMPRESSED_BYTES: Final = 1 << 16
-"""Number of bytes passed to zlib at a time; after an error, they are decompressed in halves."""
+"""Number of bytes passed to zlib at a time. After an error, they are decompressed in halves."""
 EXPANSION_RATIO: Final = 200
-"""Maximum compression ratio: real traces have 5 to 40, a decompression bomb a thousand."""
+"""Maximum compression ratio: that of real traces is 5 to 40, of a decompression bomb a thousand."""
 EXPANSION_FREE_BYTES: Final = 10 << 20
 
 
@@ -78,11 +78,11 @@ class TraceSource:
         return piece
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at ``position`` of a plain file."""
+        """Return up to ``size`` bytes at ``position`` of a file that is not compressed."""
         return read_at(self._fd, size, position)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the text returned so far."""
+        """Return the SHA-256 of the text returned so far, as hexadecimal digits."""
         return self._hash.hexdigest()
 
     def _plain(self) -> Generator[bytes, None, None]:
@@ -91,7 +91,7 @@ class TraceSource:
         self._check_unchanged()
 
     def _file(self, size: int) -> bytes:
-        """Read the next bytes of the file, up to the size that it had when it was opened."""
+        """Read the next bytes of the file, up to the size that the file had when it was opened."""
         # Otherwise a file that is still being written might be read without end.
         piece = os.read(self._fd, min(size, self._opened.st_size - self.file_bytes))
         self.file_bytes += len(piece)
@@ -105,7 +105,6 @@ class TraceSource:
             self._damage.add("file_changed", self.text_bytes, grown)
 
     def _members(self) -> Generator[bytes, None, None]:
-        """Yield the text of each gzip member; log bytes after the last member as damage."""
         waiting = b""
         while True:
             if len(waiting) < len(GZIP_MAGIC):
@@ -121,7 +120,7 @@ class TraceSource:
         self._check_unchanged()
 
     def _member(self, waiting: bytes) -> Generator[bytes, None, bytes | None]:
-        """Yield the text of a gzip member; return the bytes read beyond it, None to stop."""
+        """Yield a gzip member's text; return the bytes read beyond it, or None to stop reading."""
         inflate = zlib.decompressobj(wbits=31)
         while not inflate.eof:
             # On an error, zlib discards the output of the whole input. The copy is then used to
@@ -148,7 +147,6 @@ class TraceSource:
         return inflate.unused_data
 
     def _after_error(self, error: str, rest: bytes) -> bytes | None:
-        """Return the start of the next member after a wrong checksum or length, else None."""
         # zlib stops at the last byte of the checksum, or of the length that follows the checksum.
         skip = {"incorrect data check": 5, "incorrect length check": 1}
         beyond = next((size for text, size in skip.items() if text in error), 0)

@@ -67,7 +67,7 @@ class Table:
         self._unknown: dict[str, int] = {}
 
     def add(self, entries: Sequence[Any], positions: NDArray[np.int64]) -> None:
-        """Add the entries at these byte offsets."""
+        """Add entries of any kind; ``positions`` are their byte offsets."""
         # Entries are separated by one numpy operation for each kind, not by a check of each entry.
         kinds = np.fromiter(map(_CODES.__getitem__, map(type, entries)), np.uint8, len(entries))
         counts = np.bincount(kinds, minlength=len(KINDS))

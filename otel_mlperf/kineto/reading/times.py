@@ -29,7 +29,7 @@ _LONGEST_NS: Final = 10**16
 _LONGEST_PAUSE_NS: Final = 60 * 10**9
 """Maximum time between a record at 0 and the nearest other record, if 0 is a real time."""
 _LONGEST_AHEAD_NS: Final = 10**8
-"""Maximum time by which a record at 0 on a stream may precede its call."""
+"""Maximum time by which a record at 0 on a stream may precede its call, if 0 is a real time."""
 _MAX_NS: Final = 2**63 - 1
 _MAX_US: Final = _MAX_NS // 1000
 _WHOLE_DIGITS: Final = 16
@@ -50,10 +50,10 @@ _EXACT: Final = Context(prec=2 * _LONGEST_TEXT, rounding=ROUND_HALF_EVEN)
 
 
 def parse_times(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.int64]:
-    """Convert ``count`` microseconds, each an ``int`` or decimal text, to nanoseconds.
+    """Convert ``count`` values in microseconds, each an ``int`` or decimal text, to nanoseconds.
 
     Fractions of a nanosecond are rounded to the nearest, ties to even. Values that are not a number
-    or exceed 64 bits become NO_TIME. ``values`` is called again if any value is a text.
+    or exceed 64 bits become NO_TIME. ``values`` is called again if any value is text.
     """
     try:
         # Some versions write whole microseconds, which are decoded as integers.
@@ -143,7 +143,6 @@ def _parse_plain(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of ``times`` are rounded up, by their digits below a nanosecond."""
     up: NDArray[np.bool_] = (2 * below > _BELOW_UNIT) | (
         (2 * below == _BELOW_UNIT) & (times % 2 == 1)
     )
@@ -151,7 +150,6 @@ def _rounded(below: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.b
 
 
 def _parse_text(text: str) -> int:
-    """Parse any form of a number (``1e3``, ``+5``); slow."""
     if len(text) > _LONGEST_TEXT:
         return NO_TIME
     try:
@@ -165,7 +163,7 @@ def _parse_text(text: str) -> int:
 
 
 def why_no_time(value: Any) -> str:
-    """Return the kind of damage because of which ``value`` is NO_TIME."""
+    """Return the kind of damage because of which ``parse_times`` returned NO_TIME for ``value``."""
     if value is None:
         return "missing_field"
     text = str(value) if isinstance(value, str | int) else ""
@@ -179,9 +177,10 @@ def why_no_time(value: Any) -> str:
 def find_timeless(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], zero_ns: int
 ) -> NDArray[np.intp]:
-    """Return the records whose time was never filled in; ``zero_ns`` is the time of ``ts`` 0.
+    """Return the rows of records whose time was never filled in.
 
-    Profilers write such records in one of these ways:
+    ``zero_ns`` is the time that a ``ts`` of 0 stands for. Profilers write such records in one of these
+    ways:
 
     - at 0, far from all other records or, on a stream, far before the call with the same
       correlation;

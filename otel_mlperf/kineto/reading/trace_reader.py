@@ -2,8 +2,9 @@
 
 The file is read once, as a stream: fields before the list of events, the list block by block, and
 fields after the list. In addition to the columns, reading needs a few mebibytes, independent of the
-file. ``Events`` has columns for commonly used values. All ``args`` of selected events (shapes,
-grids, groups of collectives, stacks) are read from the file again, at the events' positions.
+file's size. ``Events`` has columns for commonly used values. All ``args`` of selected events
+(shapes, grids, groups of collectives, stacks) are read from the file again, at the events'
+positions.
 """
 
 from __future__ import annotations
@@ -61,7 +62,6 @@ def read_trace(
 
 
 def _read_events(text: TraceText, table: Table, recovery: DamagedBlocks) -> None:
-    """Read the list of events up to its end."""
     while True:
         between = last_between(text.data)
         if between is None:
@@ -137,9 +137,9 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return the full ``args`` of the events in these rows, by row; empty without ``args``.
+    """Return the full ``args`` of the events in these rows, by row; empty for an event without.
 
-    A gzip file is decompressed up to the last of the events, so request many rows in one call.
+    A gzip file is decompressed up to the last of the events: request many rows in one call.
 
     Raises:
         TraceError: the file is missing, or has changed since ``trace`` was read.
@@ -176,7 +176,6 @@ def _is_called(name: str, known: str) -> bool:
 
 
 def _read_entry(window: _Window, position: int) -> dict[str, Any]:
-    """Return the entry at ``position``, repaired like on the first read; empty if unreadable."""
     size = _FIRST_BYTES
     while True:
         data = window.at(position, size)
