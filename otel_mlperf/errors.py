@@ -45,7 +45,7 @@ class SharedRunFolderWarning(UserWarning):
 
 
 class JournalError(OtelMlperfError):
-    """Error: a journal cannot be created, or a file is no journal; the message names the file."""
+    """Error: a journal cannot be created, or a file is not a journal; the message names it."""
 
     exit_code = 74
 
@@ -57,7 +57,7 @@ class Unreachable(OtelMlperfError):
 
 
 class NotRunning(OtelMlperfError):
-    """Error: no process of the run can be reached, or it cannot do what is requested."""
+    """Error: no process of the run can be reached, or the process cannot execute the request."""
 
     exit_code = 69
 
@@ -123,10 +123,7 @@ class NoSuchLoader(OtelMlperfError):
 
 
 class LoaderError(OtelMlperfError):
-    """Error: the named object yields no batches.
-
-    It is not a loader, it is empty, or its code raises an exception.
-    """
+    """Error: the named object is not a loader, is empty, or raises an exception."""
 
     exit_code = 65
 
@@ -150,13 +147,13 @@ class QueryError(OtelMlperfError):
 
 
 class NotAnswered(OtelMlperfError):
-    """Error: a tool for assistants has no answer; the message contains the reason."""
+    """Error: a tool of the MCP server has no answer; the message contains the reason."""
 
     exit_code = 70
 
 
 class MissingPackage(OtelMlperfError):
-    """Error: a required package is not installed; the message names it."""
+    """Error: a required package is not installed; the message names the package."""
 
     exit_code = 69
 

@@ -1,6 +1,6 @@
-"""Generator of ``docs/api.md`` from signatures, docstrings and the commands' own help.
+"""Generator of ``docs/api.md`` from signatures, docstrings and the help of commands.
 
-``python tests/api_page.py`` writes the page anew.
+``python tests/api_page.py`` rewrites the page.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ METHODS = {
     "find_batch_size": ["largest", "best", "as_good"],
     "watch_files": ["stop"],
 }
-"""What a program calls on a class, or on what a call returns."""
+"""Public methods and properties of a class, or of the result of a call."""
 
 
 def known_to(call, kind):
-    """A class by its name in the module of a call."""
+    """Return a class by its name in the module of a call."""
     return vars(sys.modules[call.__module__])[kind]
 
 
@@ -109,11 +109,11 @@ KINDS = {
     "find_batch_size": known_to(om.find_batch_size, "BatchSizes"),
     "watch_files": known_to(om.watch_files, "FileWatch"),
 }
-"""What a call returns that has such methods."""
+"""Type of the result of each call whose methods are listed."""
 
 
 def render():
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEAD]
     for title, names in GROUPS.items():
         parts.append(f"\n## {title}\n")
@@ -126,27 +126,28 @@ def render():
 
 
 def told(name):
-    """One public name: signature, meaning, and the methods of what it is or returns."""
+    """Return the entry of a public name: signature, docstring, and methods of the result."""
     title, thing = f"\n### `{name}`\n\n", getattr(om, name)
     if name == "Config":
-        return f"{title}Settings of a run, all of them: [configuration.md](configuration.md).\n"
+        return f"{title}All settings of a run: see [Settings](configuration.md).\n"
     shape = "" if inspect.isclass(thing) else fenced("python", signature(name, thing)) + "\n"
     return title + shape + docstring(thing) + methods(name, thing)
 
 
 def methods(name, thing):
-    """The methods and properties that a program uses, one line of a list each."""
+    """Return the public methods and properties as a list."""
     owner = KINDS.get(name, thing)
+    of = "" if inspect.isclass(thing) else " of the result"
     lines = []
     for member in METHODS.get(name, ()):
         value = inspect.getattr_static(owner, member)
         what = plain(" ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split()))
         lines.append(wrapped(f"`.{member}{short(value)}`: {what}", "- "))
-    return "".join(["\nWhat it has:\n\n", *lines]) if lines else ""
+    return "".join([f"\nMethods and properties{of}:\n\n", *lines]) if lines else ""
 
 
 def short(value):
-    """A method's parameters without types; nothing for a property."""
+    """Return a method's parameters without types; empty for a property."""
     if not inspect.isfunction(value):
         return ""
     parameters = list(inspect.signature(value).parameters.values())[1:]
@@ -155,8 +156,8 @@ def short(value):
 
 
 def signature(name, thing):
-    """``name(...)`` on one line, or a parameter a line where that is too long."""
-    # Of several ways to call it the fullest, which is the last.
+    """Return ``name(...)`` on one line, or one parameter per line if it is too long."""
+    # The last overload has the most parameters.
     shape = inspect.signature([thing, *typing.get_overloads(thing)][-1])
     quoted = [item.replace(annotation=Bare(item.annotation)) for item in shape.parameters.values()]
     result = Bare(shape.return_annotation)
@@ -168,7 +169,7 @@ def signature(name, thing):
 
 
 class Bare:
-    """An annotation as it was written, without the quotes around it."""
+    """An annotation as written in the source, without quotes."""
 
     def __init__(self, text):
         self.text = text
@@ -178,7 +179,7 @@ class Bare:
 
 
 def separated(parameters):
-    """The parameters as text, with the ``/`` and ``*`` between their kinds."""
+    """Return the parameters as text, with ``/`` and ``*`` between their kinds."""
     texts = []
     by_kind = [(kind, list(them)) for kind, them in groupby(parameters, lambda item: item.kind)]
     for kind, them in by_kind:
@@ -191,12 +192,12 @@ def separated(parameters):
 
 
 def texts_end_in_star(texts):
-    """Whether a ``*args`` already parts positional from keyword parameters."""
+    """Return whether ``*args`` already separates positional from keyword parameters."""
     return any(text.startswith("*") and not text.startswith("**") for text in texts)
 
 
 def docstring(thing):
-    """A docstring as Markdown: examples fenced, arguments and errors as lists."""
+    """Return a docstring as Markdown: examples fenced, arguments and errors as lists."""
     text = inspect.getdoc(thing) or ""
     parts = []
     for kind, block in blocks(text):
@@ -212,14 +213,14 @@ def docstring(thing):
 
 
 def paragraph(text):
-    """A paragraph of a docstring."""
+    """Return a paragraph of a docstring as Markdown."""
     return textwrap.fill(
         plain(" ".join(text.split())), WIDTH, break_long_words=False, break_on_hyphens=False
     ) + "\n"  # fmt: skip
 
 
 def blocks(text):
-    """The paragraphs of a docstring with what each is: text, example, Args or Raises."""
+    """Yield the paragraphs of a docstring with their kinds: text, example, Args or Raises."""
     is_example = False
     for block in text.split("\n\n"):
         head, _, rest = block.partition("\n")
@@ -233,7 +234,7 @@ def blocks(text):
 
 
 def items(block):
-    """``name: meaning`` lines, with what goes on below them in one line."""
+    """Return the ``name: meaning`` items, each with its continuation lines joined."""
     found = []
     for line in block.splitlines():
         if line.startswith(" ") and found:
@@ -245,7 +246,7 @@ def items(block):
 
 
 def tree_of_errors():
-    """All errors, also those that only commands raise, with their exit codes."""
+    """Return the table of all errors with their exit codes."""
     kinds = [
         kind
         for kind in vars(errors).values()
@@ -253,18 +254,19 @@ def tree_of_errors():
     ]
     rows = [f"| `{kind.__name__}` | {kind.exit_code} | {plain(kind.__doc__)} |" for kind in kinds]
     head = (
-        "\nAll of them, with what a command exits with; those that `om` has not are of commands.\n"
+        "\nAll errors, with the exit code of the command line. Commands and `read_run()` also raise\n"
+        "errors that are not attributes of `om`.\n"
     )
     return "\n".join([head, "| error | exit code | meaning |", "|---|---:|---|", *rows]) + "\n"
 
 
 def command_names():
-    """All commands, in the order of ``--help``."""
-    return [commands._RUN, *commands._COMMANDS]
+    """Return the names of all commands, in the order of ``--help``."""
+    return [*commands._COMMANDS]
 
 
 def command(name):
-    """One command: how it is called, what it does, and its options."""
+    """Return the entry of a command: usage, description and options."""
     title = f"\n### `{commands.NAME} {name}`\n\n"
     if name == commands._RUN:
         return title + fenced("", run_command.USAGE.rstrip())
@@ -288,19 +290,19 @@ def command(name):
 
 
 def paragraphs(function):
-    """What a command's docstring says."""
+    """Return the paragraphs of a command's docstring."""
     return "\n".join(map(paragraph, (inspect.getdoc(function) or "").split("\n\n")))
 
 
 def as_app(name, function):
-    """A command by itself."""
+    """Return an application with only this command."""
     app = typer.Typer(add_completion=False)
     app.command(name)(function)
     return app
 
 
 def placed(item):
-    """An argument as a usage line shows it."""
+    """Return an argument as in a usage line."""
     shown = item.metavar or item.name.upper()
     shown = shown.strip("[].")
     many = "..." if item.nargs == -1 else ""
@@ -308,11 +310,11 @@ def placed(item):
 
 
 VALUES = {int: "N", float: "NUMBER", str: "TEXT", Path: "PATH"}
-"""How the value of an option is called, by its type."""
+"""Placeholder of an option's value, by type."""
 
 
 def option(item, kind):
-    """An option's names, and the value that it takes."""
+    """Return the names of an option and the placeholder of its value."""
     names = ", ".join([*item.opts, *item.secondary_opts])
     (inner, *_) = [part for part in typing.get_args(kind) if part is not type(None)] or [kind]
     (inner, *_) = [*typing.get_args(inner), inner]
@@ -320,7 +322,7 @@ def option(item, kind):
 
 
 def help_of(item):
-    """What an argument or option says of itself, with its default where it has one."""
+    """Return the help of an argument or option, with its default."""
     text = plain(item.help or "")
     default = item.default
     is_told = isinstance(default, (int, float, str)) and not isinstance(default, bool) and default
@@ -328,12 +330,12 @@ def help_of(item):
 
 
 def plain(text):
-    """Docstring text as Markdown."""
+    """Return the text of a docstring as Markdown."""
     return text.replace("``", "`").strip()
 
 
 def wrapped(text, bullet):
-    """One item of a list."""
+    """Return an item of a list."""
     return textwrap.fill(
         text, WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet),
         break_long_words=False, break_on_hyphens=False,
@@ -341,7 +343,7 @@ def wrapped(text, bullet):
 
 
 def fenced(language, text):
-    """A block of code."""
+    """Return a block of code."""
     return f"```{language}\n{text}\n```\n"
 
 

@@ -199,7 +199,7 @@ def with_examples(finding, template):
     def example(field):
         if field[1] == "value":
             return "X %" if (field[2] or "").endswith("%") else "X"
-        return EXAMPLES_OF.get((finding, field[1])) or EXAMPLES[field[1]]
+        return EXAMPLES_OF.get((finding, field[1])) or EXAMPLES.get(field[1], f"*{field[1]}*")
 
     return FIELD.sub(example, template)
 

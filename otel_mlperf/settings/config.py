@@ -1,7 +1,7 @@
 """Settings of a run with their descriptions, and levels that set several of them.
 
-A level is a preset for settings of spans, resource usage, readings and the profiler. A setting that
-is given itself, by any source, overrides the level.
+A level is a preset for settings of spans, resource usage, readings and the profiler. A setting with
+an explicit value, from any source, overrides the level.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Config:
     dir: str = set_by(
         "OTEL_MLPERF_DIR",
         "otel-runs",
-        "Folder that contains a folder for each run.",
+        "Folder that contains all run folders.",
     )
     service_name: str = set_by(
         "OTEL_SERVICE_NAME",
@@ -127,12 +127,13 @@ class Config:
     console: bool = set_by(
         "OTEL_MLPERF_CONSOLE",
         True,
-        "Print a line when the run starts and its summary when it ends, on stderr.",
+        "Print a line at the start of a run and its summary at the end, on stderr.",
     )
     agent: Literal["process", "thread", "none"] = set_by(
         "OTEL_MLPERF_AGENT",
         "process",
-        "Where the agent runs; ``none``: journals wait for ``otel-mlperf doctor --recover``.",
+        "Where the agent runs; ``none``: no agent is started, and the journals remain until "
+        "``otel-mlperf serve agent`` or ``otel-mlperf doctor --recover`` reads them.",
         "process",
         "thread",
         "none",
@@ -151,7 +152,8 @@ class Config:
     journal_rows: int = set_by(
         "OTEL_MLPERF_JOURNAL_ROWS",
         131_072,
-        "Rows in the journal of a process, 64 bytes each; fewer if shared memory is scarce.",
+        "Number of rows in the journal of a process, 64 bytes each; reduced if shared memory is "
+        "scarce.",
         low=1,
     )
     exception_text: bool = set_by(
@@ -167,29 +169,32 @@ class Config:
     tracker_report: bool = set_by(
         "OTEL_MLPERF_TRACKER_REPORT",
         True,
-        "Upload the page of ``otel-mlperf report`` to trackers that store files, when a run ends.",
+        "At the end of a run, upload the page of ``otel-mlperf report`` to trackers that store "
+        "files.",
     )
     trace_first: int = set_by(
         "OTEL_MLPERF_TRACE_FIRST",
         5,
-        "Number of steps that are traced at the start of each phase.",
+        "Number of steps that are traced at the start of each phase, per process.",
     )
     trace_every: int = set_by(
         "OTEL_MLPERF_TRACE_EVERY",
         100,
-        "One step out of this number is traced after those, the same one on every rank.",
+        "Interval of traced steps after the first steps: 100 traces every 100th step of a phase, "
+        "the same steps on every rank.",
         low=1,
     )
     trace_slow_ratio: float = set_by(
         "OTEL_MLPERF_TRACE_SLOW_RATIO",
         2.0,
-        "Steps longer than this many times the median of the last 100 are traced, too.",
+        "Steps that last longer than this multiple of the median of the last 100 steps are also "
+        "traced.",
         low=1,
     )
     sampler: str = set_by(
         "OTEL_TRACES_SAMPLER",
         "",
-        "Standard sampler that selects which traces are sent (default: all recorded traces): "
+        "OpenTelemetry sampler that selects the sent traces (default: all recorded traces): "
         "``always_on``, ``always_off``, ``traceidratio`` or one of these after ``parentbased_``.",
         "",
         *SAMPLERS,
@@ -222,19 +227,20 @@ class Config:
     max_outbox_bytes: int = set_by(
         "OTEL_MLPERF_MAX_OUTBOX_BYTES",
         1 << 30,
-        "Maximum size of data on disk that waits for a collector; the oldest is dropped first.",
+        "Maximum size of undelivered data on disk; the oldest data is dropped first.",
         low=1 << 20,
     )
     profile: str = set_by(
         PROFILE,
         "",
-        "Schedule of the profiler: ``wait=10,warmup=1,active=3,repeat=1`` (see Schedule).",
+        "Schedule of the profiler, e.g. ``wait=10,warmup=1,active=3,repeat=1``: arguments of "
+        "``torch_profile``; ``on``: the default schedule.",
         parse=schedule_text,
     )
     level: Literal["", "off", "light", "basic", "detailed", "comprehensive"] = set_by(
         LEVEL,
         "",
-        "Preset for settings that are not given themselves (see levels).",
+        "Preset for several settings; explicit values of these settings override it (see levels).",
         "",
         *LEVELS,
     )
@@ -258,7 +264,7 @@ class Config:
     print_sections: str = set_by(
         "OTEL_MLPERF_PRINT_SECTIONS",
         "",
-        "Sections whose calls are printed on stderr as they end; same syntax as ``exclude``.",
+        "Sections of which each call is printed on stderr at its end; same syntax as ``exclude``.",
         parse=_names_text,
     )
     profiled_calls: int = set_by(
@@ -270,36 +276,37 @@ class Config:
     cuda_memory_history: int = set_by(
         "OTEL_MLPERF_CUDA_MEMORY_HISTORY",
         0,
-        "Number of newest CUDA memory events stored with their stacks for the snapshot that is "
-        "written when memory runs out (about two events per allocation); 0: none.",
+        "Number of latest CUDA memory events (about two per allocation) that are stored with their "
+        "stacks, for the snapshot written when GPU memory runs out; 0: none.",
     )
     request_within_s: str = set_by(
         "OTEL_MLPERF_REQUEST_WITHIN_S",
         "",
-        "Time limit of requests in seconds, unless ``request(within_s=…)`` sets one; also by name "
+        "Time limit in seconds for requests without ``within_s``, for all requests or by name "
         "pattern: ``predict=0.05,chat*=2``.",
         parse=bounds_text,
     )
     model_work: bool = set_by(
         "OTEL_MLPERF_MODEL_WORK",
         False,
-        "Count the FLOPs of models without a ``model_work()`` declaration.",
+        "Count the FLOPs of all models, without calls of ``model_work()``.",
     )
     peak_flops: float = set_by(
         "OTEL_MLPERF_PEAK_FLOPS",
         0.0,
-        "Peak FLOP/s of one rank's device without sparsity; 0: from the table of devices.",
+        "Peak FLOP/s of one rank's device, without sparsity; 0: from a table of known devices.",
     )
     metric_interval_ms: int = set_by(
         "OTEL_METRIC_EXPORT_INTERVAL",
         15_000,
-        "Interval between two exports of metrics; at most 5 s during the first minutes.",
+        "Interval in milliseconds between two exports of metrics; at most 5 s during the first "
+        "minutes.",
         low=100,
     )
     readings: Literal["none", "basic", "detailed", "comprehensive"] = set_by(
         "OTEL_MLPERF_READINGS",
         "basic",
-        "Level of host, process and GPU readings; each level includes the levels before it.",
+        "Level of host, process and GPU readings; each level includes the lower levels.",
         "none",
         "basic",
         "detailed",
@@ -308,14 +315,15 @@ class Config:
     disabled_readings: str = set_by(
         "OTEL_MLPERF_DISABLED_READINGS",
         "",
-        "Comma-separated sources that are off: ``host``, ``process``, ``gpu``, ``filesystem``, "
-        "``gc``, ``allocator``, ``stacks``.",
+        "Comma-separated disabled sources of readings: ``host``, ``process``, ``gpu``, "
+        "``filesystem``, ``gc``, ``allocator``, ``stacks``.",
         parse=some_of(READING_SOURCES),
     )
     readings_interval_ms: int = set_by(
         "OTEL_MLPERF_READINGS_INTERVAL",
         0,
-        "Interval between two readings, at least 100; 0: 5 s, or 1 s at level ``comprehensive``.",
+        "Interval in milliseconds between two readings, at least 100; 0: 5 s, or 1 s with "
+        "``readings=comprehensive``.",
     )
     disabled_integrations: str = set_by(
         "OTEL_MLPERF_DISABLED_INTEGRATIONS",
@@ -328,13 +336,13 @@ class Config:
     resource_categories: str = set_by(
         "OTEL_MLPERF_RESOURCE_CATEGORIES",
         "",
-        "Comma-separated categories of sections whose resource use is measured; or ``all``.",
+        "Comma-separated categories of sections whose resource usage is measured, or ``all``.",
         parse=_names_text,
     )
     gpu_time_categories: str = set_by(
         "OTEL_MLPERF_GPU_TIME_CATEGORIES",
         "",
-        "Comma-separated categories of sections whose GPU time is measured; or ``all``.",
+        "Comma-separated categories of sections whose GPU time is measured, or ``all``.",
         parse=_names_text,
     )
     disabled: bool = set_by(

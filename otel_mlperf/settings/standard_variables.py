@@ -42,15 +42,15 @@ STANDARD: Final = (
     _used("Resource attribute `service.name` (default: the name of the run).", "OTEL_SERVICE_NAME"),
     _used("Additional resource attributes: comma-separated `name=value`.",
           "OTEL_RESOURCE_ATTRIBUTES"),
-    _used("Formats of trace headers; the OpenTelemetry API reads it.", "OTEL_PROPAGATORS"),
+    _used("Formats of trace headers; read by the OpenTelemetry API.", "OTEL_PROPAGATORS"),
     _used("File of OpenTelemetry's declarative configuration.",
           "OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE"),
-    _used("Comma-separated exporters: `otlp` sends the signal by OTLP, `none` sends nothing. Other "
-          "names are installed exporters of the OpenTelemetry SDK (opentelemetry.md).",
+    _used("Comma-separated exporters of the signal: `otlp`, `none`, or names of installed "
+          "exporters of the OpenTelemetry SDK (opentelemetry.md).",
           "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
     _used("Sampler of sent traces: `always_on`, `always_off`, `traceidratio` or one of these "
-          "after `parentbased_`. It applies to traces that `trace_first`, `trace_every` and "
-          "the like select (default: all of them).", "OTEL_TRACES_SAMPLER"),
+          "after `parentbased_` (default: all recorded traces are sent). It selects among the "
+          "recorded [traces](traces.md).", "OTEL_TRACES_SAMPLER"),
     _used("Ratio of `traceidratio`, from 0 to 1 (default: 1).", "OTEL_TRACES_SAMPLER_ARG"),
     _used("Limits of the attributes and events of spans, up to the fixed limits: 64 attributes "
           "of 4,096 bytes, 8 events of 16 attributes. A larger limit causes a warning.",
@@ -60,26 +60,27 @@ STANDARD: Final = (
           "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
     _used("Interval between two exports of metrics, in milliseconds.",
           "OTEL_METRIC_EXPORT_INTERVAL"),
-    _otlp("ENDPOINT", "Endpoint to send to; for a single signal the complete URL. For gRPC, "
-          "host and port, e.g. `http://localhost:4317`: a path is ignored, the scheme optional."),
+    _otlp("ENDPOINT", "OTLP endpoint; for a single signal its complete URL. For gRPC, "
+          "host and port, e.g. `http://localhost:4317`; a path is ignored, the scheme optional."),
     _otlp("PROTOCOL", "`http/protobuf` (default) or `grpc`."),
     _otlp("HEADERS", "Headers of each request (gRPC: metadata): comma-separated `name=value`."),
     _otlp("TIMEOUT", "Timeout of a request in milliseconds (default: 10000)."),
     _otlp("COMPRESSION", "Compression of requests: `gzip` or `none`."),
-    _otlp("INSECURE", "`true`: headers are sent to other hosts over plain HTTP, too; for gRPC, an "
-          "endpoint without a scheme is used without TLS."),
+    _otlp("INSECURE", "`true`: headers are also sent to other hosts over plain HTTP; for gRPC, "
+          "connect without TLS if the endpoint has no scheme."),
     _otlp("CERTIFICATE", "File with trusted certificate authorities (default: the system's)."),
     _otlp("CLIENT_CERTIFICATE", "File with the client's certificate (mTLS)."),
     _otlp("CLIENT_KEY", "File with the private key of the client's certificate."),
-    _used("`cumulative` (default), `delta` or `lowmemory`; Prometheus requires `cumulative`.",
+    _used("Temporality of metrics: `cumulative` (default), `delta` or `lowmemory`; Prometheus "
+          "requires `cumulative`.",
           "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"),
     _used("`trace_based` (default): exemplars link to spans that are sent; `always_off`: none.",
           "OTEL_METRICS_EXEMPLAR_FILTER"),
-    _used("`explicit_bucket_histogram` (default: `base2_exponential_bucket_histogram`).",
+    _used("`base2_exponential_bucket_histogram` (default) or `explicit_bucket_histogram`.",
           "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"),
     _unused(_BATCHES, "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT",
             "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
-    _unused("`OTEL_EXPORTER_OTLP_METRICS_TIMEOUT` limits a request, which is then retried",
+    _unused("`OTEL_EXPORTER_OTLP_METRICS_TIMEOUT` limits each request; failed requests are retried",
             "OTEL_METRIC_EXPORT_TIMEOUT"),
     _used("Host and port of the exporter `prometheus` (default: localhost, 9464).",
           "OTEL_EXPORTER_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_PORT"),

@@ -46,35 +46,37 @@ class StepRow(RankRow, frozen=True, kw_only=True):
     end_ns: int
     """End of the step."""
     duration_ns: int
-    """Duration without phases and checkpoints inside the step."""
+    """Duration of the step, without phases and checkpoints inside the step."""
     self_ns: int
-    """Part of the duration outside all sections."""
+    """Self time: part of ``duration_ns`` outside all sections."""
     samples: int | None
     """Number of samples in the step's batches."""
     tokens: int | None
     """Number of tokens in the step's batches."""
     elements: int | None = None
-    """Elements of the largest tensor per batch, summed; missing: the batches contain no tensor."""
+    """Number of elements of each batch's largest tensor, summed over the step's batches; missing:
+    no batch contains a tensor."""
     flops: int | None = None
-    """Floating point operations of the models; missing: not all calls were counted."""
+    """Floating point operations of the step's models; missing: not all model calls were counted."""
     error: bool
-    """Whether the step ended with an exception."""
+    """True if the step ended with an exception."""
     kept: Word | None
-    """Reason why the step's spans are sampled; missing: they are not sampled."""
+    """Reason why the step is sampled as a [trace](traces.md); missing: the step is not sampled."""
     trace_id: str
     """Id of the step's trace."""
 
 
 class SectionRow(RankRow, frozen=True, kw_only=True):
-    """One row per step, section name and *beside*; outside steps one row per flush and path.
+    """One row per step, section name and ``beside``; outside steps one row per flush and path.
 
     Rows outside steps have no ``n``.
     """
 
     phase: Word
-    """Phase of the step; outside steps empty, or the phase in which an aggregated section ran."""
+    """Phase of the step. Outside steps, only aggregated sections have a phase: the phase in which
+    the section ran."""
     n: int | None
-    """Index of the step; missing outside steps."""
+    """Index of the step (column ``n`` of ``steps()``); missing outside steps."""
     number: int | None
     """Number of the step; missing outside steps."""
     name: Word
@@ -84,20 +86,20 @@ class SectionRow(RankRow, frozen=True, kw_only=True):
     parent: Word = ""
     """Name of the directly enclosing section."""
     path: Word = ""
-    """Names of the sections from the run down to this one, separated by slashes; an aggregated
-    section follows a double slash. In steps only set for parts of a data wait: the names from the
-    data wait down to the part."""
+    """Outside steps: names of the enclosing sections (without the run) and of this section,
+    separated by slashes; a double slash precedes an aggregated section. In steps, only parts of a
+    data wait have a path: the names from the data wait down to the part."""
     beside: bool = False
-    """Whether the section ran on another thread or task than the enclosing section, or (in steps,
-    with a ``path``) is a part of the data wait ``parent``."""
+    """True if the section ran on another thread or task than the enclosing section (concurrently),
+    or is a part of a data wait in a step (a row with a ``path``)."""
     aggregate: bool = False
-    """Whether the section is an aggregate."""
+    """True if the section is recorded with ``aggregate=True``."""
     count: int
     """Number of calls."""
     sum_ns: int
     """Sum of the calls' durations."""
     self_ns: int
-    """Self time: part of the sum outside child sections."""
+    """Self time: ``sum_ns`` without the time in child sections on the same thread or task."""
     min_ns: int
     """Shortest duration of a call."""
     max_ns: int
@@ -113,7 +115,8 @@ class PlaceRow(RankRow, frozen=True, kw_only=True):
     name: Word
     category: Word
     path: Word
-    """Names from the run down to the section, separated by slashes; empty in steps."""
+    """Names of the enclosing sections (without the run) and of the section, separated by slashes;
+    empty in steps."""
     beside: bool
     in_step: bool
 
@@ -236,7 +239,7 @@ class MarkRow(RankRow, frozen=True, kw_only=True):
     name: Word
     """Name of the mark as passed by the program (default: ``mark``)."""
     number: int
-    """Number of the step (in its phase) that contains or follows the mark."""
+    """Number of the step that contains the mark, otherwise of the next step of the phase."""
     time_ns: int
     """Time at which the mark was set."""
 
@@ -245,13 +248,13 @@ class ReadingRow(Row, frozen=True, kw_only=True):
     """One row per reading of a process, host or device."""
 
     rank: Int32 | None
-    """Rank of the process; missing: the reading is of the node."""
+    """Rank of the process; missing for readings of the node."""
     restart: Int32
     """Number of earlier starts of this rank."""
     name: Word
-    """Name of the metric: [metrics.md](metrics.md)."""
+    """Name of the metric (see [metrics.md](metrics.md))."""
     labels: Word
-    """JSON: labels by name (device, kind, …)."""
+    """Labels by name as JSON, e.g. device and kind."""
     time_ns: int
     """Time of the reading."""
     value: float
@@ -272,7 +275,7 @@ class WarningRow(Row, frozen=True, kw_only=True):
     """One row per flush during a warning; the row with the latest end covers the whole warning."""
 
     rank: Int32 | None
-    """Rank of the warning; missing: the warning is of the node."""
+    """Rank of the warning; missing for warnings of the node."""
     restart: Int32
     id: Word
     """Id of the warning's row in the table of findings."""

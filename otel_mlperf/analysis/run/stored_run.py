@@ -40,7 +40,7 @@ class RunTable:
 
     @property
     def columns(self) -> list[str]:
-        """Return the names of its columns; ``docs/reading-runs.md`` describes them."""
+        """Return the names of the table's columns; ``docs/reading-runs.md`` describes them."""
         return list(self._arrow.column_names)
 
     def to_arrow(self) -> pa.Table:
@@ -89,7 +89,7 @@ class StoredRun:
         return self.table("steps")
 
     def sections(self) -> RunTable:
-        """Return one row per step and section; outside steps, one row per flush and path."""
+        """Return one row per step and section; outside steps, one per flush and section path."""
         return self.table("sections")
 
     def readings(self) -> RunTable:
@@ -139,7 +139,7 @@ def read_run(run: str | os.PathLike[str] = LATEST) -> StoredRun:
             are searched for in ``$OTEL_MLPERF_DIR`` (default: ``./otel-runs``).
 
     Raises:
-        NoSuchRun: no run matches, or several ids start with it.
+        NoSuchRun: no run matches, or the beginning of the id is ambiguous.
         StoreError: the run folder cannot be read.
     """
     found = find_run(str(run))

@@ -49,18 +49,18 @@ class BatchSizes:
 
     @property
     def largest(self) -> int | None:
-        """The largest size that fits; None: none does."""
+        """Largest size that fits into memory; None if no size fits."""
         return max((trial.size for trial in self.trials if trial.fits), default=None)
 
     @property
     def best(self) -> int | None:
-        """The size with the most samples per second; None: none fits."""
+        """Size with the most samples per second; None if no size fits."""
         fastest = self._fastest()
         return fastest.size if fastest is not None else None
 
     @property
     def as_good(self) -> list[int]:
-        """Sizes that are as fast as the best one, within the noise of both."""
+        """Sizes that are as fast as ``best``, within the noise of both."""
         fastest = self._fastest()
         return [trial.size for trial in self.trials if fastest and _is_as_good(trial, fastest)]
 
@@ -106,7 +106,7 @@ def find_batch_size(
         repeats: number of timed steps per size.
 
     Raises:
-        ValueError: ``sizes`` are not whole numbers of at least 1, there are none, or ``repeats`` is
+        ValueError: ``sizes`` are empty or not whole numbers of at least 1, or ``repeats`` is
             less than 1.
     """
     return search(step, sizes, repeats)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def on_warning(callback: Callable[[RunWarning], object]) -> Callable[[RunWarning], object]:
     """Call ``callback`` with each warning of the run, e.g. memory near its limit or a full disk.
 
-    It is called in the main thread when a step starts, once for each warning until the warning has
-    cleared. A warning has ``rule``, ``summary``, ``action``, ``value`` and ``labels``. The function
-    is also a decorator.
+    ``callback`` is called in the main thread at the start of a step, once for each warning until
+    the warning has cleared. A warning has ``rule``, ``summary``, ``action``, ``value`` and
+    ``labels``. ``on_warning`` is also a decorator.
 
     Args:
         callback: an exception in it is logged once.

@@ -61,10 +61,10 @@ class FileWatch:
 def watch_files() -> FileWatch:
     """Record reads and writes of files that are opened from now on: ``om.watch_files()``.
 
-    They are recorded as aggregated sections ``file.read`` and ``file.write``, and as byte counts.
-    Each read or write costs some 10 µs more. Files of forked workers are watched, too. Not watched
-    are files that are opened while no run is active, by file descriptor, with an ``opener``, or
-    without Python's ``open``.
+    Reads and writes are recorded as aggregated sections ``file.read`` and ``file.write``, and as
+    byte counts. Each read or write costs some 10 µs more. Files of forked workers are also watched.
+    Files are not watched if they are opened while no run is active, by file descriptor, with an
+    ``opener``, or without Python's ``open``.
     """
     _open.enter()
     return FileWatch()

@@ -212,8 +212,8 @@ def _content(kind: str, name: str, unit: str, labels: Labels = ()) -> tuple[Any,
 def counter(name: str, unit: str = "") -> Counter:
     """Return a counter of the program, published as ``ml.user.<name>``.
 
-    Usage: ``c.add(5)`` or ``c.add(5, lang="de")``. Code that counts often calls
-    ``c.labels(lang="de")`` once, and ``add(5)`` of the result for each value. While nothing is
+    Usage: ``c.add(5)`` or ``c.add(5, lang="de")``. For frequent counting, call
+    ``german = c.labels(lang="de")`` once, and ``german.add(5)`` for each value. While nothing is
     recorded, ``add`` does nothing.
 
     Args:

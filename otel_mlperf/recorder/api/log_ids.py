@@ -35,13 +35,16 @@ def log_ids() -> None:
         om.log_ids()
         logging.basicConfig(format="%(message)s trace_id=%(trace_id)s span_id=%(span_id)s")
 
-    Formats written for ``opentelemetry-instrumentation-logging`` work. A second call does nothing.
-    The fields of a record are:
+    Formats for ``opentelemetry-instrumentation-logging`` work unchanged. A second call does
+    nothing. Each record has these fields:
 
     * ``trace_id`` and ``span_id``: 32 and 16 hexadecimal digits, as shown by Jaeger; ``0`` outside
-      sections;
-    * ``otelTraceID`` and ``otelSpanID``: the same values;
-    * ``otelTraceSampled``: whether the trace is certain to be sampled;
+      sections.
+
+    * ``otelTraceID`` and ``otelSpanID``: the same values.
+
+    * ``otelTraceSampled``: True if the trace is certain to be sampled.
+
     * ``otelServiceName``: the name of the service.
     """
     before = logging.getLogRecordFactory()

@@ -61,10 +61,10 @@ def memory_point(*, sites: bool = False) -> MemoryPoint:
         train_an_epoch()
         print(om.memory_growth(point))
 
-    It costs one or two microseconds for each object of the process. No object is modified.
+    The call costs one or two microseconds for each object of the process. No object is modified.
 
     Args:
-        sites: whether to trace by tracemalloc which lines allocate memory that is not freed. Until
+        sites: use tracemalloc to find the lines whose allocations are not freed. Until
             ``memory_growth()`` or the end of the run, Python's allocations then last several times
             as long, and steps are flagged as slowed down by a profiler.
     """

@@ -49,15 +49,15 @@ def request(
         with om.request("predict", id=request_id, within_s=0.05): ...
         @om.request("predict", within_s=0.05)      # on functions, coroutines, generators
 
-    Like a step, a request is a trace of its own that contains all sections inside. The whole trace
-    is sampled or not: the first requests, one in a hundred, slow requests and failed ones are
-    sampled. Unlike steps, any number of requests may be open concurrently, in threads and in tasks.
-    Inside a step, another request, or the trace of its caller, a request is a plain section.
+    Like a step, a request is a separate trace that contains all its sections. Every request is
+    measured; the first requests, one in a hundred, slow requests and failed requests are sampled as
+    traces. Any number of requests may be open concurrently, in threads and in tasks. Inside a step,
+    inside another request or in a caller's trace, a request is a section of the existing trace.
 
     Args:
-        name: name of the operation; all requests of a kind share a name.
+        name: name of the operation, the same for all requests of a kind.
         id: id of this request, recorded with its span.
-        within_s: time limit in seconds; requests that last longer, or fail, are counted.
+        within_s: time limit in seconds; requests that last longer, or fail, count as late.
         kind: kind of the span: ``server``, ``consumer`` (of a queue) or ``internal``.
         **attributes: attributes of the span.
     """

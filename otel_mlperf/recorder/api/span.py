@@ -280,10 +280,10 @@ def span(  # noqa: C901, PLR0911 - one way out for each price
     Args:
         name: name of the section; known ones (``forward``, ``checkpoint``, …) imply a category.
         category: category of the work (default: implied by the name).
-        aggregate: whether to store only count, sum, minimum and maximum, by name and enclosing
-            sections, for up to 100,000 calls a second. For a generator, each resumption is a call.
-            Its self time excludes sections inside; that of the section around excludes it.
-        resources: whether to measure the resource usage of each call: CPU time, context switches
+        aggregate: store only count, sum, minimum and maximum by name and enclosing sections, for up
+            to 100,000 calls a second. For a generator, each resumption is a call. The self time of
+            the enclosing section excludes the aggregated section.
+        resources: measure the resource usage of each call: CPU time, context switches
             and I/O bytes of its thread, memory of the process and of PyTorch's CUDA allocator.
             Costs some 25 µs a call; ignored for aggregated sections.
         profile: profile the first few calls (setting ``profiled_calls``): ``"calls"`` by cProfile,

@@ -63,12 +63,12 @@ def start(
         tags: labels for searches; a single text is one tag.
         step: number of the first training step, to resume a training.
         config: a ``Config``, a mapping, or the path of a YAML file.
-        **overrides: single settings of ``Config``.
+        **overrides: individual settings of ``Config``, e.g. ``trace_every=10``.
 
     Raises:
         RunActive: another run of this process is active.
-        ConfigError: an argument or the configuration file is invalid, or the folder ``dir``, set by
-            the program itself, cannot be created.
+        ConfigError: an argument or the configuration file is invalid, or the folder ``dir`` that
+            the program sets cannot be created.
     """
     global _current
     note_start()

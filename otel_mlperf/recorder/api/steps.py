@@ -87,11 +87,11 @@ def steps(
             dimension (from the batch's shape, without reading its content).
         tokens: number of tokens in a batch, a function of the batch, None, or "auto": the number of
             elements of the matrix ``input_ids``, if the batch is a mapping that contains it.
-        total: number of planned steps of the whole training, for the remaining time (default:
-            derived inside ``epochs()`` for lists, tuples, ranges and loaders of PyTorch).
+        total: number of planned steps of the whole training, to estimate the remaining time
+            (default: derived inside ``epochs()`` for lists, tuples, ranges and PyTorch loaders).
 
     Raises:
-        ValueError: ``accumulate`` is no integer of at least 1, or ``total`` is no number.
+        ValueError: ``accumulate`` is not an integer of at least 1, or ``total`` is not a number.
     """
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise ValueError(

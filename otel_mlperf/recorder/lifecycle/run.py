@@ -97,12 +97,12 @@ class Run:
 
     @property
     def is_active(self) -> bool:
-        """Whether the run records in this process; False in a forked child."""
+        """True if the run records in this process; False in a forked child."""
         return self._is_open and self._pid == os.getpid()
 
     @property
     def step(self) -> int:
-        """Number of the open training step, or of the next one; set it after a rollback."""
+        """Number of the open or next training step; set it after a rollback."""
         if self._recorder is None:
             return 0
         step = self._recorder.parents.current_step(names.TRAIN)
@@ -178,7 +178,7 @@ class Run:
         return RunStats(self.name, self._recorder, self._pid, self._at_end)
 
     def hot(self, section: str | None = None) -> Any:
-        """Return functions and lines of profiled section calls, as a table to print.
+        """Return the functions and lines of profiled section calls as a printable table.
 
         ::
 

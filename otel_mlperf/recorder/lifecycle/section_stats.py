@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SectionStats:
-    """Durations of the ended calls of one section; None: unknown."""
+    """Durations of the ended calls of one section; unknown values are None."""
 
     name: str
     count: int
