@@ -1,7 +1,7 @@
 """Bounds on a run's measures, and regression checks of a run against its baseline.
 
-A bound is written ``train.step.p95=20ms`` or ``samples_per_s>=1000``. It names a section, the step
-or a number of the run. The statistic of a time is ``mean`` (the default), ``usual``, ``p50``,
+A bound is written ``train.step.p95=20ms`` or ``samples_per_s>=1000``. It names the step, a section
+or a number of the run. A time may end with a statistic: ``mean`` (the default), ``usual``, ``p50``,
 ``p95`` or ``max``. ``=`` and ``<=`` set a maximum, ``>=`` sets a minimum.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 Level = Literal["breach", "nothing", "warn", "ok"]
-"""*nothing*: no comparison was possible, which does not count as a pass."""
+"""Verdict level. *nothing*: no comparison was possible, which does not count as a pass."""
 _BOUND: Final = re.compile(
     r"\s*(?P<name>.+?)\s*(?P<sign><=|>=|=)\s*(?P<value>[\d.]+)\s*(?P<unit>\S*)"
 )
@@ -43,7 +43,7 @@ NOTHING_COMPARED: Final = (
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Limit of a value: a maximum or a minimum."""
+    """Upper or lower limit of one value of a run."""
 
     told: str
     """The bound as the user wrote it."""
@@ -75,7 +75,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", ta
 
 
 def parse_bound(told: str) -> Bound:
-    """Parse a bound from the command line.
+    """Parse a bound that the user wrote in ``told``, e.g. ``train.step.p95=20ms``.
 
     Raises:
         UsageError: the text is not a valid bound.
@@ -94,7 +94,7 @@ def parse_bound(told: str) -> Bound:
 
 
 def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
-    """Return the verdict on whether a run is within a bound.
+    """Return *ok* if a run is within a bound, otherwise *breach*, with the run's value.
 
     Raises:
         UsageError: the run has no value of that name. Ignoring the bound could hide a misspelling.
@@ -106,10 +106,12 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
 
 
 def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
-    """Return the verdict on the step, and on each section that breaches the baseline.
+    """Return the verdict on the first change, and the verdicts on all changes that are breaches.
 
-    A time breaches the baseline if it is significantly longer by more than ``tolerance``. A section
-    must also make the step (outside steps: the run) at least 1 % longer.
+    The first change is usually that of the step. A time breaches the baseline if it is
+    significantly longer by more than ``tolerance`` (0.05: 5 %), and if a section's change also
+    makes the step (outside steps: the run) at least 1 % longer. If the runs have no change in
+    common, the only verdict has the level *nothing*.
     """
     step = comparison.times[:1]
     # If only one of the runs has steps, nothing inside steps can be compared.
@@ -118,7 +120,6 @@ def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdic
     if not changes:
         return [Verdict(STEP, "nothing", NOTHING_COMPARED)]
     verdicts = [_judge(change, tolerance) for change in changes]
-    # The first verdict, usually the step's, is always reported; further ones only for breaches.
     return [verdicts[0], *(verdict for verdict in verdicts[1:] if verdict.level == "breach")]
 
 
@@ -139,16 +140,17 @@ def _judge(change: TimeChange, tolerance: float) -> Verdict:
 
 
 def _times(change: TimeChange) -> str:
-    """Return both times (``, 31.0 → 33.0 ms``): a percentage alone does not show their size."""
+    """Return both mean times, like ``, 31.0 → 33.0 ms``; empty if one of the runs has none."""
     if change.before_ns is None or change.after_ns is None:
         return ""
     return f", {change.before_ns / 1e6:,.4g} → {change.after_ns / 1e6:,.4g} ms"
 
 
 def find_value(run: RunMeasures, name: str) -> float | None:
-    """Return a number of a run, or a statistic of a section or the step; None: unknown name.
+    """Return the value called ``name`` of a run: one of its numbers, or a statistic of a time.
 
-    Times are in nanoseconds.
+    A statistic of the step or of a section is in nanoseconds. None: the run has no value of that
+    name.
     """
     if name in run.numbers:
         return run.numbers[name]

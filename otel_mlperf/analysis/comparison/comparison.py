@@ -29,17 +29,20 @@ CONFIDENCE: Final = 0.995
 """Joint confidence of all intervals: of 200 pairs of equal runs, at most 1 is reported as
 different."""
 MATTERS: Final = 0.01
-"""Minimum relative change: a smaller one is reported as ``same`` even if it is significant."""
+"""Minimum relative change: a smaller change is reported as ``same`` even if it is significant."""
 FEWEST_CALLS: Final = 3.0
-"""Minimum number of calls outside steps for a meaningful spread: each call is one block."""
+"""Minimum number of calls of a section outside steps from which their spread is meaningful."""
 VAGUE: Final = 0.1
-"""An insignificant interval that extends further than this on either side is ``unclear``."""
+"""An insignificant change is ``unclear`` if its interval extends further than this from 0."""
 
 
 def compare_runs(
     before: RunMeasures, after: RunMeasures, confidence: float = CONFIDENCE
 ) -> Comparison:
-    """Return the differences of ``after``; ``confidence`` is the joint one of all intervals."""
+    """Return how ``after`` differs from ``before``: times, numbers, parameters and kernels.
+
+    ``confidence`` is the probability that all intervals together contain the true changes.
+    """
     (times_before, calls_before), (times_after, calls_after) = _parts(before), _parts(after)
     names = _names(times_before, times_after)
     common = {time.name for time in calls_before} & {time.name for time in calls_after}
@@ -68,7 +71,7 @@ def compare_runs(
 
 
 def _parts(run: RunMeasures) -> tuple[list[TimeMeasures], list[TimeMeasures]]:
-    """Return the times of steps and those of calls; older baselines have one list for both."""
+    """Return the measures of steps and those of calls: old baselines have one list for both."""
     is_of_steps = bool(run.times) and run.times[0].name == STEP
     return (run.times, run.calls) if is_of_steps else ([], [*run.calls, *run.times])
 
@@ -94,7 +97,6 @@ def _call_change(
 
 
 def _names(before: Sequence[TimeMeasures], after: Sequence[TimeMeasures]) -> list[str]:
-    """Return each name once: in the order of the second run, then those only in the first run."""
     return [*dict.fromkeys(time.name for time in (*after, *before))]
 
 
@@ -129,7 +131,7 @@ def _change(
 
 
 def _judged(usual: Interval | None, mean: Interval | None) -> tuple[Literal["usual", "mean"], Word]:
-    """Return the decisive interval and its verdict; the mean's if both are significant."""
+    """Return the name and verdict of the decisive interval; the mean's if both are significant."""
     known: list[tuple[Literal["usual", "mean"], Interval]] = []
     known += [("mean", mean)] if mean is not None else []
     known += [("usual", usual)] if usual is not None else []

@@ -20,12 +20,15 @@ FORMAT: Final = 1
 """Version of the baseline file format; readers reject a higher version."""
 Word = Literal["slower", "faster", "same", "unclear"]
 KernelReason = Literal["speed", "count", "shape", "replaced", "new", "gone"]
-"""Reason for a kernel's change: time per call at equal shapes, number of calls, shapes, replacement
-by another kernel, or existence in one run only."""
+"""Reason for a kernel's change.
+
+*speed*: the time per call at equal shapes. *count*: the number of calls. *shape*: other shapes.
+*replaced*: another kernel does the same work. *new*, *gone*: only one of the runs has the kernel.
+"""
 
 
 ShapeBasis = Literal["inputs", "launch", ""]
-"""Fields of ``ShapeMeasures``."""
+"""Field of ``ShapeMeasures`` by which calls of two runs are matched; empty: none is known."""
 
 
 class TimeMeasures(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ The time of a kernel in a step is the product
     calls x time of a call at the shapes before x factor caused by other shapes
 
 and the reason is the factor that changed most. If too few shapes are known, the last two factors
-are merged into one, called *speed*.
+are merged into one factor, called *speed*.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     )
 
 _KERNEL_MATTERS: Final = 0.05
-"""Minimum reported change, as a share of the kernel's time per step before."""
+"""Minimum change to report, as a share of the kernel's time per step before."""
 _STEP_MATTERS: Final = 0.005
-"""Minimum reported change, as a share of all kernels' time per step before."""
+"""Minimum change to report, as a share of all kernels' time per step before."""
 _KNOWN: Final = 0.5
-"""Minimum share of a kernel's time with known shapes, to compare them."""
+"""Minimum share of a kernel's time whose shapes are known; below it, shapes are not compared."""
 _BASES: Final[tuple[ShapeBasis, ...]] = ("inputs", "launch")
 _Pair = tuple["KernelMeasures | None", "KernelMeasures | None"]
 _KEYS: Final[tuple[Callable[[KernelMeasures], Any], ...]] = (
@@ -46,7 +46,7 @@ _KEYS: Final[tuple[Callable[[KernelMeasures], Any], ...]] = (
 def find_kernel_changes(
     before: Sequence[KernelMeasures], after: Sequence[KernelMeasures]
 ) -> list[KernelChange]:
-    """Return the kernels whose time in a step changed; empty if only one run was profiled.
+    """Return the kernels whose time in a step changed; empty if a run was not profiled.
 
     The largest slowdown comes first, the largest saving last.
     """
@@ -133,7 +133,7 @@ def _change(before: KernelMeasures | None, after: KernelMeasures | None) -> Kern
 
 
 def _reason(before: KernelMeasures, after: KernelMeasures) -> tuple[KernelReason, ShapeBasis]:
-    """Return the factor that changed most, and the kind of shapes that were compared."""
+    """Return the reason for the change, and the field by which shapes were compared."""
     count = math.log(after.calls_per_step / before.calls_per_step)
     by_call = math.log(after.mean_ns / before.mean_ns)
     # Another kernel has another grid for the same work: compare only the operator's inputs.
@@ -158,7 +158,10 @@ def _knows(kernel: KernelMeasures, basis: str) -> bool:
 
 
 def _by(kernel: KernelMeasures, basis: str) -> dict[str, tuple[float, float]]:
-    """Return calls and time per step by shape, as far as shapes are known."""
+    """Return calls and ns per step by shape, where the shape is the field ``basis``.
+
+    Calls whose shape is unknown are omitted.
+    """
     found: dict[str, tuple[float, float]] = {}
     for one in kernel.shapes:
         if shape := getattr(one, basis):
@@ -171,7 +174,8 @@ def _by(kernel: KernelMeasures, basis: str) -> dict[str, tuple[float, float]]:
 def _speed(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> float:
     """Return the log ratio of the time per call at equal shapes, weighted by the calls before.
 
-    Without a common shape the speed is unknown and is assumed to be unchanged.
+    The arguments map a shape to calls and ns per step. 0.0 if no shape is in both, because the
+    speed is then unknown and assumed to be unchanged.
     """
     common = before.keys() & after.keys()
     if not common:
@@ -182,7 +186,10 @@ def _speed(before: dict[str, tuple[float, float]], after: dict[str, tuple[float,
 
 
 def _other_shapes(before: KernelMeasures, after: KernelMeasures) -> tuple[str, str] | None:
-    """Return the shapes with the largest decrease and the largest increase of calls."""
+    """Return the shapes with the largest decrease and the largest increase of calls.
+
+    None if too few shapes are known.
+    """
     for basis in _BASES:
         if _knows(before, basis) and _knows(after, basis):
             first, second = _by(before, basis), _by(after, basis)

@@ -26,21 +26,24 @@ _TOTALS: Final = (
     "SELECT name, arg_max(section, section_ns), '', '', '', sum(count), sum(total_ns) FROM totals "
     "WHERE what = 'kernel' AND list_contains($digests, digest) GROUP BY name"
 )
-"""Query for windows that an earlier version stored, without launches."""
+"""Query for windows that an earlier version stored: they have no ``launches``."""
 
 
 class KernelsOfWindows(NamedTuple):
     """Kernels measured in profiler windows."""
 
     kernels: list[KernelMeasures]
-    """Longest first."""
+    """Sorted by time per step, longest first."""
     steps: int
-    """Number of profiled steps; 0: the windows contain no steps."""
+    """Number of profiled steps over all windows; 0: the windows contain no steps."""
     windows: int
 
 
 def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
-    """Return the kernels of all windows of a run, or of window number ``window`` on each rank.
+    """Return the kernels of all profiler windows of a run, or of window ``window`` of each rank.
+
+    Windows are counted from 1, in time order. If the windows contain no steps, the figures per step
+    are figures per window.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -68,7 +71,7 @@ def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
 def kernel_of(
     name: str, section: str, operator: str, shapes: Iterable[ShapeMeasures]
 ) -> KernelMeasures:
-    """Return a kernel with the sums over its shapes, sorted by time, longest first."""
+    """Return a kernel with the sums over its shapes, which are sorted by time, longest first."""
     ordered = sorted(
         shapes, key=lambda one: (-one.calls_per_step * one.mean_ns, one.inputs, one.launch)
     )

@@ -3,7 +3,7 @@
 A column is anything that a bound can name (``step``, ``forward.p95``, ``samples_per_s``), a
 parameter, a result, or the last value of a logged name. ``peak_memory`` is the peak of GPU memory,
 or of resident memory if no GPU was used. ``peak_gpu_memory`` is always the peak of GPU memory.
-``flops`` is the number of operations of a step.
+``flops`` is the number of floating-point operations of a step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 USUAL: Final = (STEP, "samples_per_s")
-"""Default columns."""
+"""Columns shown by default."""
 _ALIASES: Final = {
     "peak_memory": ("cuda_peak_bytes", "memory_peak_bytes"),
     "peak_gpu_memory": ("cuda_peak_bytes", "gpu_memory_bytes"),
@@ -85,7 +85,7 @@ class RunColumns(
 
 
 def read_means(rows: Sequence[RunRow]) -> dict[str, ColumnMean]:
-    """Return the mean of each column that has numbers; text columns are omitted."""
+    """Return the mean by column, over the rows with a number in it; text columns are omitted."""
     means = {}
     for column in rows[0].cells if rows else ():
         cells = [row.cells[column] for row in rows]
@@ -106,7 +106,7 @@ def _is_number(value: Any) -> bool:
 def read_columns(
     runs: Iterable[RunFolder], columns: Sequence[str], usual: Sequence[str] = ()
 ) -> list[RunRow]:
-    """Return the columns of runs, in the given order; a run that cannot be read has empty cells.
+    """Return one row per run, in the given order; a run that cannot be read has empty cells.
 
     Args:
         runs: the runs to read.
@@ -136,10 +136,10 @@ def _read(
 def read_trend(
     runs: Sequence[RunFolder], columns: Sequence[str], usual: Sequence[str] = ()
 ) -> list[RunRow]:
-    """Return runs from oldest to newest, each with the change of its step since the previous run.
+    """Return runs from oldest to newest, each with its change since the previous run with times.
 
-    For runs without steps, the section outside steps with most time is compared. Columns are those
-    of ``read_columns``.
+    The change is that of the step or, without steps, of the longest section outside steps. The
+    columns are those of ``read_columns``.
 
     Raises:
         UsageError: no run has a value in a requested column.
@@ -152,13 +152,15 @@ def read_trend(
         if measures is not None and (measures.times or measures.calls):
             found = compare_runs(before, measures) if before else None
             change = next(iter([*found.times, *found.calls]), None) if found else None
-            before = measures  # not of a run without times: the next run is compared with this one
+            before = (
+                measures  # a run without times is skipped: the next run is compared with this one
+            )
         trend.append(msgspec.structs.replace(row, change=change))
     return trend
 
 
 def sort_rows(rows: Iterable[RunRow], column: str, *, ascending: bool = False) -> list[RunRow]:
-    """Return rows sorted by a column, by default largest first; rows without a value last."""
+    """Return rows sorted by ``column``, largest first by default; rows without a value are last."""
     rows = list(rows)
     available = [row for row in rows if row.cells[column].value is not None]
     is_number = all(isinstance(row.cells[column].value, int | float) for row in available)

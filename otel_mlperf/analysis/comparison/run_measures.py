@@ -1,7 +1,7 @@
 """Measures of a run that a comparison uses: steps, their sections, calls outside steps, machine.
 
-The warm-up step, failed steps and steps that a profiler slowed down are excluded. A step of several
-ranks counts once, with the mean over the ranks, because ranks step together.
+The warm-up step, failed steps and steps that a profiler slowed down are excluded. A step that
+several ranks ran counts once, with the mean over the ranks, because ranks step together.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ if TYPE_CHECKING:
 
 
 _LEFT_OUT: Final = (names.RUN, names.GARBAGE_COLLECTION, names.PROFILER)
-"""Categories that are not work of the program."""
+"""Categories of spans that are not work of the user's program."""
 _PIECES: Final = """SELECT name, count, sum_ns FROM durations
 WHERE NOT in_step AND NOT list_contains($left_out, category)"""
 
 
 def read_call_measures(store: Store) -> list[TimeMeasures]:
-    """Return measures of sections outside steps, by name over all places, most time first."""
+    """Return the measures of each section outside steps, most total time first.
+
+    Calls of a section in different places are merged by name.
+    """
     pieces: dict[str, list[tuple[int, int]]] = {}
     for name, count, total in store.rows(_PIECES, left_out=_LEFT_OUT):
         pieces.setdefault(name, []).append((int(count), int(total)))
@@ -85,7 +88,7 @@ def _estimate(calls: CallFigures, pieces: list[tuple[int, int]]) -> Estimate:
 
 
 STEP: Final = "step"
-"""Name of the row of the whole step."""
+"""Name of the measure of the whole step."""
 _MIN_STEPS: Final = 2
 _MAX_BYTES: Final = 64 << 20
 """Maximum size of a baseline file."""
@@ -128,7 +131,7 @@ def read_baseline(file: str | Path) -> RunMeasures:
 
 
 def measure_run(run: RunFolder) -> RunMeasures:
-    """Return the measures of a run.
+    """Return all measures of a run, its kernels included.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -158,7 +161,7 @@ def measure_run(run: RunFolder) -> RunMeasures:
 
 
 def measure_window(run: RunFolder, window: int) -> RunMeasures:
-    """Return the kernels of one profiler window of a run, without any other measures of its steps.
+    """Return the kernels of one profiler window of a run; the other measures are empty.
 
     Args:
         run: the run.
@@ -215,7 +218,7 @@ def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dic
 
 
 def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:
-    """Return the measures of a section from its time in each step, in order.
+    """Return the measures of a section from its ns in each step, in step order.
 
     The time is 0 in a step without the section.
     """
@@ -234,7 +237,6 @@ def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeM
 
 
 def _quantile(times: NDArray[np.float64], share: float) -> float:
-    """Return the quantile by nearest rank, as in a summary."""
     return float(np.quantile(times, share, method="inverted_cdf"))
 
 

@@ -1,8 +1,8 @@
 """Finding of a main thread that is blocked in steps although no recorded section waits.
 
 The blocked thread neither runs nor is ready to run: it waits for a disk, a network or a lock, or it
-sleeps. Only its total blocked time is known. The part that exceeds the time in waiting sections is
-attributed to untracked time.
+sleeps. Only its total blocked time is known. The part that exceeds the time in sections that may
+wait is attributed to untracked time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 _NAMED: Final = ("sync_in_loop", "blocked_loop")
 """Findings that name the line at which the loop is blocked."""
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for a typical step."""
 _COMPUTES: Final = frozenset({names.FORWARD, names.BACKWARD, names.OPTIMIZER})
-"""Categories in which the main thread computes, unless a GPU does it instead."""
+"""Categories in which the main thread computes, so that it is not blocked unless a GPU computes."""
 _WRITES: Final = 0.5
-"""Minimum write calls per step that indicate that the loop itself writes."""
+"""Minimum number of write calls per step from which the loop itself is assumed to write."""
 _MIN_WRITING: Final = 0.05
-"""Minimum blocked share of a step if the loop writes: a smaller share may be uncounted work."""
+"""Minimum blocked share of a step if the loop writes; a smaller share may be uncounted work."""
 _MIN_SAVED: Final = 0.75
-"""Minimum saving as a fraction of the blocked share: some waits may be necessary."""
+"""Minimum saving as a fraction of the blocked share, because some waits may be necessary."""
 _MAX_SAVED: Final = 1.5
 """Maximum saving as a fraction of the blocked share, above 1: after a wait, caches are cold and the
 clock is slow."""
@@ -46,11 +45,11 @@ _COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Return the finding of a blocked loop; empty if another finding explains the wait.
+    """Return one finding if the loop is blocked; empty if another finding explains the wait.
 
     Only single-rank runs are evaluated: with several ranks, each may wait for other ranks anywhere,
-    because a collective that the loop calls directly is in no section. Oversubscription explains
-    a wait, too: the main thread waits for compute threads that lack a CPU.
+    because a collective that the loop calls directly is in no section. Oversubscription explains a
+    wait, too, because the main thread then waits for compute threads that lack a CPU.
     """
     steps, row = numbers.summary.steps, row_of("blocked_loop")
     if steps is None or steps.count < _MIN_STEPS or len(steps.rows) < 2:
@@ -77,11 +76,11 @@ class _BlockedRank(NamedTuple):
     share: float
     """Share of a step that is untracked and in which the main thread was certainly blocked."""
     writes: float | None
-    """Write calls of the process per step."""
+    """Write calls of the training process per step; None: not counted."""
 
     @property
     def is_writing(self) -> bool:
-        """Return whether writing is the likely cause of the block."""
+        """Return whether the loop writes so often that the writes likely cause the block."""
         return self.writes is not None and self.writes >= _WRITES
 
 
@@ -106,7 +105,8 @@ def _blocked_rank(rank: RankCpu, host: HostCpu | None, numbers: RunNumbers) -> _
 def _stolen(rank: RankCpu, host: HostCpu | None) -> float:
     """Return the share of time in which a hypervisor took the CPU under the running main thread.
 
-    Linux does not report steal time per thread: it is attributed in proportion to the running time.
+    Linux does not report this steal time per thread: it is attributed in proportion to the running
+    time. 0.0 if ``host`` is None or idle.
     """
     return host.stolen * rank.main_on_cpu / host.busy if host is not None and host.busy else 0.0
 

@@ -2,7 +2,7 @@
 
 First steps, or first batches of a pass, are reported if they take far longer than later ones.
 Workers that are started for each pass are reported as ``worker_startup`` instead. Compilation by
-torch.compile is excluded: users expect it, and repeated compilation is reported as
+torch.compile is excluded, because users expect it. Repeated compilation is reported as
 ``recompilation``.
 """
 
@@ -51,8 +51,6 @@ _COMPILING: Final = """SELECT sum(self_ns) / nullif(count(DISTINCT rank), 0) FRO
 
 
 class _Start(NamedTuple):
-    """One kind of slow start, with its excess over the typical time."""
-
     what: str
     excess_ns: float
     times: float
@@ -62,7 +60,7 @@ class _Start(NamedTuple):
 
 @once_a_run
 def find_cold_start(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per slow start that exceeds the threshold share of the training."""
+    """Return one finding per slow start that costs more than the threshold share of training."""
     trained_ns = time_trained(numbers)
     if not trained_ns:
         return []
@@ -75,7 +73,7 @@ def find_cold_start(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
-    """Yield the slow first batches of each loader, except in passes that start workers."""
+    """Yield the slow starts of each loader's passes, except of passes that start workers."""
     for use in numbers.summary.loaders:
         for first in use.first_batches:
             others = use.batches - first.passes
@@ -94,7 +92,7 @@ def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
-    """Yield the first steps of the training, if they are slow; at most one start."""
+    """Yield the slow start of the training, if its first steps are slow; at most one."""
     series, warm_up = numbers.steps, numbers.summary.warm_up
     if series is None or len(series.numbers) < _MIN_STEPS:
         return
@@ -125,7 +123,7 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
-    """Return the time of torch.compile in these steps, in ns: the mean over ranks that compile."""
+    """Return the ns of torch.compile in these steps: the mean over the ranks that compile."""
     phase = numbers.summary.steps.phase if numbers.summary.steps else ""
     ((compile_ns,),) = numbers.store.rows(
         _COMPILING, phase=phase, category=names.COMPILE, first=first, last=last
@@ -142,17 +140,19 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 
 
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
-    """Return the number of steps up to the last one with much of the excess, without warm-up.
+    """Return the number of first steps up to the last one with much of the excess, without warm-up.
 
-    ``_count_long`` counts whole blocks, and the steps after the last long one are not part of the
-    start.
+    Later steps of ``durations`` belong to it only because ``_count_long`` counts whole blocks.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
     return int(much[-1]) + 1 if len(much) else 0
 
 
 def _longer(numbers: RunNumbers, series: StepSeries, count: int) -> str:
-    """Return the section with most of the first steps' excess; empty if ``count`` is 0."""
+    """Return the section that exceeds its later time most in the first ``count`` steps.
+
+    Empty if ``count`` is 0.
+    """
     if not count:
         return ""
     own = {shown(one.name): one.own_ns for one in numbers.sections}
@@ -178,7 +178,7 @@ def _finding(start: _Start, trained_ns: float, numbers: RunNumbers) -> Finding:
 
 
 STARTED: Final = "started"
-"""State of workers that were started for the pass."""
+"""Value of ``workers`` of a loader's first batches if the pass started the workers."""
 _MIN_PASSES: Final = 3
 """Minimum number of passes per rank from which persistent workers are worthwhile."""
 _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
@@ -186,9 +186,9 @@ _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
 
 @once_a_run
 def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per loader whose worker starts exceed the threshold share of the training.
+    """Return one finding per loader whose worker starts cost more than their threshold.
 
-    The training is the time from the first step to the end of the last one.
+    The threshold is a share of the time from the first step to the end of the last one.
     """
     trained_ns = time_trained(numbers)
     if not trained_ns:

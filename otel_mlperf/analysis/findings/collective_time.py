@@ -1,13 +1,13 @@
 """Findings of collectives that take a large share of a step: ranks wait, or data is moved.
 
 If a straggler or uneven shards were found, that finding covers the wait for the late rank, and this
-finding the remaining time. A rank that lacks a CPU is occasionally late and exchanges data slowly.
-Therefore waits and DDP's exchange count only if all ranks are known to have rarely waited for a
-CPU. The exchange of gradients is necessary: it counts only if it takes over half of the step.
+finding covers the remaining time. A rank that lacks a CPU is occasionally late and exchanges data
+slowly. Therefore waits and DDP's exchange count only if all ranks are known to have rarely waited
+for a CPU. The exchange of gradients is necessary: it counts only if it takes over half of the step.
 
-A program that reports its own steps may run collectives inside its own sections, where they are not
-recorded. Then the evidence is a large number of collectives per step, combined with main threads
-that are blocked on all ranks.
+If the user's program reports its own steps, it may run collectives inside its own sections, where
+they are not recorded. Then the evidence is a large number of collectives per step, combined with
+main threads that are blocked on all ranks.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 _LATE: Final = (find_stragglers, find_uneven_shards)
 _MIN_NS: Final = 5_000_000
-"""Minimum time in collectives per step: in a short step, their latency alone is a large share."""
+"""Minimum time in collectives per step. In a short step, their latency alone is a large share."""
 _TOO_MUCH: Final = 0.5
 """Share of a step above which the exchange of gradients is part of the finding."""
 _VERY_MANY: Final = 16.0
-"""Collectives per update from which they are too many: DDP has only a few buckets."""
+"""Collectives per optimizer update from which they are too many, because DDP needs only a few."""
 _MIN_SAVED_OF_VERY_MANY: Final = 0.7
-"""Minimum fraction of the collectives' time that fewer ones save, if they are too many."""
+"""If collectives are too many, the minimum fraction of their time that fewer of them save."""
 _MANY: Final = 4.0
-"""Collectives per update, without those of gradients, from which the advice mentions them."""
+"""Collectives per update, other than those of gradients, from which the action mentions them."""
 _LAST: Final = """SELECT name, avg(value) FROM (
     SELECT name, rank, arg_max(value, time_ns) AS value FROM readings
     WHERE name IN (SELECT unnest($names)) AND rank IS NOT NULL GROUP BY ALL) GROUP BY name"""
 
 
 class _Counted(NamedTuple):
-    """Counts of collectives, from counters and not from a profiler; None if unknown.
+    """Counts of collectives, from counters and not from a profiler; None: unknown.
 
     Each count is a mean over the ranks.
     """
@@ -56,7 +56,7 @@ class _Counted(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the end of the summary: the known counts as text."""
+        """Return the end of the summary, like ``, 12 for each update``; empty if none is known."""
         phrases = []
         if self.collectives is not None:
             phrases.append(f"{self.collectives:,.0f} for each update")
@@ -68,7 +68,7 @@ class _Counted(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Return which collectives to remove first, or an empty text."""
+        """Return the sentence that names the collectives to remove first; empty if they are few."""
         non_gradient = (self.collectives or 0.0) - (self.buckets or 0.0)
         if non_gradient < _MANY:
             return ""
@@ -76,12 +76,11 @@ class _Counted(NamedTuple):
 
     @property
     def evidence(self) -> dict[str, float]:
-        """Return the known counts by name."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def find_collectives(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if collectives exceed the threshold share of a step, over all ranks."""
+    """Return one finding if collectives exceed the threshold share of a step (mean over ranks)."""
     ranks, row = read_rank_steps(numbers), row_of("collectives")
     if not ranks:
         return []
@@ -124,7 +123,7 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
 def _gain(share: float, moving: float, counted: _Counted) -> Gain:
     """Return the gain of fewer collectives.
 
-    The minimum is usually zero because ranks have to synchronize somewhere. With very many
+    The minimum is usually zero, because ranks have to synchronize somewhere. With very many
     collectives most of the time is latency, which fewer collectives avoid.
     """
     are_many = (counted.collectives or 0.0) >= _VERY_MANY
@@ -181,7 +180,6 @@ def _read_counted(numbers: RunNumbers) -> _Counted:
 
 
 def _have_cpus(numbers: RunNumbers) -> bool:
-    """Return whether every rank is known to have seldom waited for a CPU."""
     ranks, busy = read_cpu_shares(numbers).ranks, row_of("noisy_neighbour")
     is_known = len(ranks) == len(read_rank_steps(numbers))
     return is_known and not any(busy.holds(one.main_waits) for one in ranks)

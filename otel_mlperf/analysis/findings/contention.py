@@ -2,7 +2,7 @@
 
 Only threads that are ready to run count as waiting, not threads that sleep or wait for data or a
 device. If there are fewer runnable threads than CPUs, only other processes can cause a wait.
-Runnable threads beyond the number of CPUs wait for the run's own threads.
+Runnable threads beyond the number of CPUs wait because of the run's own threads.
 """
 
 from __future__ import annotations
@@ -18,24 +18,28 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for a typical step."""
 _TOO_MANY: Final = 1.5
-"""Runnable threads per CPU above which a rank is oversubscribed: slightly over 1 is common."""
+"""Runnable threads per CPU above which a rank is oversubscribed. Slightly over 1 is common."""
 _MIN_EXCESS: Final = 1.5
-"""Excess of runnable threads over CPUs above which a rank is oversubscribed. Below it, a single
-thread may wait for a quota of less than one CPU."""
+"""Runnable threads beyond the number of CPUs above which a rank is oversubscribed.
+
+Below it, a single thread may wait for a quota of less than one CPU.
+"""
 _VERY_MANY: Final = 8.0
 """Runnable threads per CPU from which the gain of fewer threads is near its lower bound."""
 _OTHERS: Final = 0.1
-"""Share of the host's CPUs used by other processes above which they are noisy neighbours: the
-system itself uses some."""
+"""Share of the host's CPUs used by other processes above which they are noisy neighbours."""
 _UNSURE: Final = 0.2
-"""Uncertainty of a gain in either direction: readings are few, and other processes come and go."""
+"""Relative uncertainty of a gain in either direction, because readings are few."""
 _WORKER: Final = "worker"
 
 
 def find_contention(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank whose main thread waits for CPUs beyond the threshold."""
+    """Return one finding per rank whose main thread waits for CPUs beyond the threshold.
+
+    The finding is *oversubscription* if the run's own threads cause the wait, otherwise
+    *noisy_neighbour*. Empty if the run has too few steps or no CPU readings.
+    """
     steps = numbers.summary.steps
     if steps is None or steps.count < _MIN_STEPS:
         return []
@@ -102,7 +106,7 @@ def _oversubscription(rank: RankCpu, short_id: str) -> Finding:
 
 
 def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
-    """Return the gain with at most ``WIDEST`` width: the lower part if threads are very many."""
+    """Return the gain, at most ``WIDEST`` wide: the lower part if threads are very many."""
     if is_very_many:
         return Gain(low=low, high=min(high, low + WIDEST))
     return Gain(low=low, high=high).centered()

@@ -1,7 +1,7 @@
 """CPU use and CPU waits during steps, of a run's threads and of other processes.
 
-CPU shares are rates between the first and the last reading during steps. CPU seconds per second
-are *CPUs*. Seconds of CPU wait per second are the average number of waiting threads.
+CPU shares are rates between the first and the last reading during steps. CPU seconds per second are
+*CPUs*. Seconds of CPU wait per second are the average number of waiting threads.
 
 ``waits_of_steps`` returns the share of time in which a rank waited for CPUs in a range of steps. A
 step that takes longer only because of such waits has not become slower itself. CPU time that a
@@ -29,7 +29,7 @@ MAIN: Final = "main"
 _SHORTEST_S: Final = 1.4
 """Minimum time between first and last reading: a shorter time is not representative."""
 BUSY: Final = ("user", "nice", "system", "interrupt")
-"""Modes in which a CPU works."""
+"""CPU modes in which a CPU works."""
 STOLEN: Final = "steal"
 _GROWING: Final = (
     names.PROCESS_CPU_TIME,
@@ -65,15 +65,15 @@ class RankCpu(NamedTuple):
     main_waits: float
     """Share of the time in which the main thread was ready to run and had no CPU."""
     on_cpu: dict[str, float]
-    """CPUs used, by role."""
+    """CPUs used, by process role: ``main`` (training process) or ``worker`` (DataLoader worker)."""
     waiting: dict[str, float]
-    """Runnable threads without a CPU, by role."""
+    """Average number of runnable threads without a CPU, by process role."""
     threads: float
     """Average number of threads of the training process, running or not."""
     writes: float | None
     """Write system calls of the training process per second; None: not counted."""
     over_s: float
-    """Time between the readings behind these figures."""
+    """Seconds between the first and the last reading from which these figures are computed."""
 
     @property
     def runnable(self) -> float:
@@ -81,12 +81,12 @@ class RankCpu(NamedTuple):
         return sum(self.on_cpu.values()) + sum(self.waiting.values())
 
     def runnable_of(self, role: str) -> float:
-        """Return the average number of runnable threads of one role."""
+        """Return the average number of threads of processes with that role that ran or waited."""
         return self.on_cpu.get(role, 0.0) + self.waiting.get(role, 0.0)
 
 
 class HostCpu(NamedTuple):
-    """CPU use of the machine on which all ranks ran, in CPUs."""
+    """CPU use of the machine on which all ranks ran, as average numbers of CPUs."""
 
     cpus: float
     busy: float
@@ -103,7 +103,7 @@ class CpuShares(NamedTuple):
 
     @property
     def others(self) -> float:
-        """Return the CPUs used by processes that are not part of the run."""
+        """Return the CPUs used by processes outside the run; 0.0 if the host is unknown."""
         if self.host is None:
             return 0.0
         own = sum(sum(rank.on_cpu.values()) for rank in self.ranks)
@@ -111,7 +111,7 @@ class CpuShares(NamedTuple):
 
 
 _Rates = dict[tuple[str, str], float]
-"""Rates by metric and by the labels that distinguish its series."""
+"""Rates by metric name and by the process role or CPU mode of the series (empty: neither)."""
 
 
 @once_a_run
@@ -135,7 +135,7 @@ def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
         if any(name == one.name for one in _LEVELS):
             levels.setdefault(rank, {})[key] = mean
         elif over_s >= _SHORTEST_S and last >= first:
-            rates = grown.setdefault(rank, {})  # summed over the CPUs of a host
+            rates = grown.setdefault(rank, {})  # the rates of a host are summed over its CPUs
             rates[key] = rates.get(key, 0.0) + (last - first) / over_s
             spans_s[rank] = over_s
     host = _host(grown, levels, _count_hosts(store))
@@ -216,7 +216,8 @@ _Curve = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
     """Return the share of time, 0.0 to 1.0, in which threads were ready to run without a CPU.
 
-    The result is that of the rank that waited most; None if these steps contain too few readings.
+    ``first`` and ``last`` are step numbers. The result is that of the rank that waited most; None
+    if these steps contain too few readings.
     """
     steps = numbers.summary.steps
     ((begin_ns, end_ns),) = numbers.store.rows(
@@ -233,7 +234,7 @@ def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
 
 @once_a_run
 def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
-    """Return the machine's CPU time by mode, one curve per CPU; empty for several machines."""
+    """Return the machine's CPU time by CPU mode, one curve per CPU; empty for several machines."""
     modes: dict[str, list[_Curve]] = {}
     for labels, times, values in numbers.store.rows(_READ_HOST, name=_HOST_CPU):
         mode = json.loads(labels or "{}").get(names.CPU_MODE, "")

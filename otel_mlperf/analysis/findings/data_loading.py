@@ -1,4 +1,4 @@
-"""Finding of steps that wait for data, with the estimated gain of more workers."""
+"""Finding of steps that wait for data, with the recommended action and its gain."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import MachineUse, Summary
 
 _MIN_STEPS: Final = 3
-"""Minimum number of steps for a typical step."""
 _FULL: Final = 0.9
 """Share of the CPUs in use above which no CPU is free for more workers."""
 _MIN_EXPLAINED: Final = 0.5
-"""Share of the data wait that a cause must exceed to be reported as its explanation."""
+"""Share of the data wait above which a cause is reported as its explanation."""
 _CHEAPER_SAMPLES: Final = (
     "The CPUs are busy, so more workers may not help: make loading a sample cheaper (decode or "
     "augment less, or once beforehand), or request more CPUs."
@@ -46,12 +45,10 @@ _SEE_CAUSE: Final = "See the finding {id}: most of the wait is there."
 
 
 class _Advice(NamedTuple):
-    """Recommended action and its gain."""
-
     action: str
     gain: Gain | None
     severity: Severity | None = None
-    """None: the severity in the findings table."""
+    """None: the severity in the findings table applies."""
 
 
 def find_data_loading(numbers: RunNumbers) -> list[Finding]:
@@ -96,7 +93,7 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
 
 
 def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
-    """Return advice for the cause of the wait.
+    """Return the advice for the cause of the wait.
 
     None if no change is worthwhile or another finding covers the cause.
     """
@@ -116,7 +113,7 @@ def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
 
 
 def _lacks_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
-    """Return whether workers would keep up if they never had to wait for a CPU."""
+    """Return whether workers would keep up with the steps if they never had to wait for a CPU."""
     contended = find_contention(numbers)
     if not model.workers or not contended:
         return False
@@ -128,7 +125,7 @@ def _lacks_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
 
 
 def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
-    """Return the other finding that explains most of the wait, if there is one."""
+    """Return the other finding that explains most of the wait; None if there is no such finding."""
     for finding in find_loader_causes(numbers):
         won = finding.gain.high if finding.gain is not None else 0.0
         if won * model.step_ns > _MIN_EXPLAINED * model.wait_ns:
@@ -143,14 +140,17 @@ def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
 
 
 def _advise_other(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice | None:
-    """Return advice for a wait that fetch times do not explain, or None."""
+    """Return the advice if fetch times do not explain the wait; None: there is no advice."""
     if _is_full(machine):
-        return None  # the step waits for a CPU: another finding covers it
+        return None  # the step waits for a CPU, which another finding covers
     return _advise_transfer(model) if model.workers else _advise_unseen(share, machine)
 
 
 def _advise_transfer(model: LoaderModel) -> _Advice | None:
-    """Return advice if workers keep up but steps wait for the transfer of batches, or None."""
+    """Return the advice if workers keep up but steps wait for the transfer of their batches.
+
+    None if fewer workers would save too little.
+    """
     won_ns = model.wait_ns - model.fetch_ns
     won = won_ns / model.step_ns
     if won_ns < WORTH_NS or not row_of("data_loading").holds(won):
@@ -160,9 +160,9 @@ def _advise_transfer(model: LoaderModel) -> _Advice | None:
 
 
 def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice:
-    """Return the advice to add workers, with a gain limited by free CPUs.
+    """Return the advice to add workers, with a minimum gain that is limited by the free CPUs.
 
-    If no CPU is free, the advice is to make loading cheaper.
+    If no CPU is free, the advice is to make loading a sample cheaper.
     """
     by_workers = model.won(lambda use: use.fetch_ns, model.workers + 1)
     busy = machine.cpu_share if machine is not None else None
@@ -180,7 +180,7 @@ def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None
 
 
 def _advise_unseen(share: float, machine: MachineUse | None) -> _Advice:
-    """Return general advice, for a data source whose internal times are not recorded.
+    """Return general advice for a data source whose internal times are not recorded.
 
     The minimum gain is that of loading concurrently with computing: two concurrent activities last
     as long as the longer one, so the shorter one is saved. It is zero if no CPU is free. The

@@ -36,7 +36,10 @@ _PINNED: Final = "sequentially with the computation"
 
 
 def find_transfers(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if exposed copies to the device exceed the threshold share of a step."""
+    """Return one finding if steps wait for copies to the device beyond the threshold share.
+
+    If the evidence is sampled lines, one finding per line.
+    """
     summary = numbers.summary
     if summary.steps is None:
         return []
@@ -117,9 +120,9 @@ HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding, for the rank and device with most requests to the driver per step.
+    """Return at most one finding: the rank and device with most requests to the driver per step.
 
-    Each interval between readings in the run's later half must exceed the threshold.
+    Requests per step must exceed the threshold between all readings in the run's later half.
     """
     row, figures = row_of("device_allocations"), numbers.summary.steps
     if figures is None:

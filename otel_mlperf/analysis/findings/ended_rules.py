@@ -1,9 +1,9 @@
 """Findings of live-warning rules that held at some time during a finished run.
 
 The rules are evaluated on the readings of the run folder, as the agent evaluates them live. A level
-must be beyond its threshold for the rule's duration; growth is measured over that duration. Waits
-for data, collectives and lost telemetry are not among the readings, and a lost device may have no
-readings: other findings cover these.
+must be beyond its threshold for the rule's duration, and growth is measured over that duration.
+Other findings cover waits for data, collectives and lost telemetry, which are not among the
+readings, and lost devices, which may have no readings.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _ELSEWHERE: Final = frozenset(
     {"data_loading", "collectives", "telemetry_lost", "gpu_idle", "gpu_lost", "requests_late"}
 )
 _ENOUGH: Final = 0.5
-"""Minimum fraction of a ratio rule's duration that readings must cover. In a run shorter than that
-duration: fraction of the run."""
+"""Minimum fraction of a ratio rule's duration that readings must cover. If the run is shorter than
+
+that duration: minimum fraction of the run.
+"""
 
 # Readings of the node have no rank. -1 replaces NULL, because a join never matches NULL to NULL.
 _SUMS: Final = """SELECT coalesce(rank, -1) AS rank, restart, time_ns, sum(value) AS value,
@@ -70,7 +72,7 @@ _WORST: Final = {"above": "max", "below": "min"}
 
 
 class _Held(NamedTuple):
-    """A rule whose condition held, with the worst value and the longest duration."""
+    """A rule whose condition held on one rank, with the worst value and the longest duration."""
 
     rule: Rule
     rank: int | None
@@ -80,10 +82,7 @@ class _Held(NamedTuple):
 
 
 class _Extremes(NamedTuple):
-    """Minimum and maximum of one process's readings of one series."""
-
     labels: str
-    """Labels as JSON."""
     rank: int
     restart: int
     least: float
@@ -100,11 +99,10 @@ class _Bounds(NamedTuple):
 _ONE: Final = _Bounds(1.0, 1.0)
 _Key = tuple[int, int, str]
 _Read = dict[str, list[_Extremes]]
-"""Extremes of the readings, by metric."""
 
 
 def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rule, rank and device, even if the condition held several times."""
+    """Return one finding per rule, rank and labels for which its condition held at least once."""
     rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
     read = _read_extremes(numbers.store, rules)
     return [
@@ -116,7 +114,7 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
 
 
 def _with_gain(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Add the gain of a higher CPU quota: at most the CPU waits of the main thread."""
+    """Add to ``cpu_throttled`` the gain of a higher quota: at most the main thread's CPU waits."""
     if finding.id != "cpu_throttled":
         return finding
     ranks = read_cpu_shares(numbers).ranks
@@ -141,7 +139,7 @@ def _read_extremes(store: Store, rules: Iterable[Rule]) -> _Read:
 def _may_have_held(rule: Rule, read: _Read) -> bool:
     """Return whether the condition is possible, given the extremes of the readings.
 
-    This rejects most rules without a query of their rows.
+    This rejects most rules without a query of all their readings.
     """
     measured = _bounds(rule, rule.measured, read)
     per = _bounds(rule, rule.per, read) if rule.per is not None else dict.fromkeys(measured, _ONE)
@@ -171,7 +169,6 @@ def _bounds(rule: Rule, series: MeasuredSeries, read: _Read) -> dict[_Key, _Boun
 
 
 def _judge(store: Store, rule: Rule, read: _Read) -> list[_Held]:
-    """Return the ranks and devices on which a rule held."""
     values = _chosen("measured", rule.measured, rule.by, read)
     if rule.per is not None:
         values |= _chosen("per", rule.per, rule.by, read)
@@ -227,7 +224,7 @@ def _finding(held: _Held) -> Finding:
 def _duration_text(held: _Held) -> str:
     # Without a duration, the worst value of a run of days could be read as its typical value.
     rule, seconds = held.rule, round(held.held_s)
-    is_event = rule.over_s and "{value" not in rule.summary  # whose exact time is unknown
+    is_event = rule.over_s and "{value" not in rule.summary  # the time of the event is unknown
     if not seconds or is_event:
         return ""
     time = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds} s"

@@ -72,11 +72,11 @@ _REASONS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     # A thread that occasionally waits for a CPU is occasionally slower, in any section.
     ("uneven_section", _ANY): frozenset({"noisy_neighbour", "oversubscription", "uneven_batches"}),
 }
-"""Ids of the findings that explain a finding, by id and section of the explained finding."""
+"""Ids of the findings that explain another one, by id and section of the explained finding."""
 
 
 def without_explained(findings: list[Finding]) -> list[Finding]:
-    """Return the findings that no other finding explains."""
+    """Return the findings that no other of the findings explains."""
     found = {finding.id for finding in findings}
     return [
         finding
@@ -91,7 +91,7 @@ def _reasons(id: str, section: str) -> frozenset[str]:
 
 GROUP: Final = "otel_mlperf.findings"
 Find = Callable[[RunNumbers], list[Finding]]
-"""Judge a run: a pure function, except for queries of the run's tables."""
+"""Function that returns the findings of one run, without side effects."""
 
 OWN: Final[tuple[Find, ...]] = (
     find_unseen_steps,
@@ -129,7 +129,7 @@ OWN: Final[tuple[Find, ...]] = (
 
 
 class FindingSource(NamedTuple):
-    """Plug-in that an entry point names."""
+    """Findings of a plug-in: the object that its entry point names."""
 
     find: Find
     rows: tuple[FindingRow, ...] = ()
@@ -142,25 +142,30 @@ def judge_run(
     store: Store | None = None,
     phase: str | None = None,
 ) -> Summary:
-    """Return the summary of a run with its findings, of one ``rank`` or ``phase`` if given.
+    """Return the summary of a run with its findings.
 
-    ``store`` contains the tables of that rank, if the caller has already opened them.
+    Args:
+        run: the run.
+        rank: the only rank to read; None: all ranks.
+        store: tables of that rank, if the caller has already opened them.
+        phase: the phase to summarize; None: the main phase.
 
     Raises:
         NoSuchRun: no process of that rank is known.
         NoSuchPhase: the run has no steps of that phase, or no requests.
         StoreError: a file of the run cannot be read.
     """
-    # Shared by summary and findings: opening a store lists all parts and opens a connection.
+    # One store for summary and findings, because opening it lists all parts and opens a connection.
     store = store or Store(run.path, rank)
     summary = summarize(run, rank, store, phase)
     return replace(summary, findings=find_all(RunNumbers(summary, store)))
 
 
 def find_all(numbers: RunNumbers) -> list[Finding]:
-    """Return the findings of all sources, worst first.
+    """Return the findings of all sources, worst first, and live warnings that are not findings.
 
-    A source that raises loses only its own findings, and is reported itself as ``finding_failed``.
+    If a source raises, only its own findings are missing, and a finding ``finding_failed`` reports
+    it.
     """
     findings: list[Finding] = []
     # Bound as a default argument: a lambda resolves free names when it is called.
@@ -173,10 +178,10 @@ def find_all(numbers: RunNumbers) -> list[Finding]:
 
 
 def all_rows() -> tuple[FindingRow, ...]:
-    """Return the table, with the rows of every installed source.
+    """Return the findings table, extended by the rows of every installed plug-in.
 
     Raises:
-        Exception: a source cannot be loaded. It is not skipped: its alerts would be missing.
+        Exception: a plug-in cannot be loaded. It is not skipped: its alerts would be missing.
     """
     return (*TABLE, *(row for entry in _entry_points() for row in _source(entry).rows))
 
@@ -187,10 +192,10 @@ def _entry_points() -> list[EntryPoint]:
 
 @lru_cache(maxsize=1)
 def _installed(_path: tuple[str, ...]) -> list[EntryPoint]:
-    """Return the entry points of the group, sorted by name.
+    """Return the entry points of ``GROUP``, sorted by name.
 
-    Cached for an import path: importlib reads the metadata of every installed package, which costs
-    as much as ten queries.
+    Cached for one import path (``_path``), because importlib reads the metadata of every installed
+    package, which costs as much as ten queries.
     """
     return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
 

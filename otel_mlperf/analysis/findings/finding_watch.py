@@ -1,6 +1,6 @@
 """Periodic evaluation of a run's findings while the run is still running.
 
-Each evaluation reads the run folder and covers the whole run so far, like the one after its end.
+Each evaluation reads the run folder and covers the whole run so far.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REST: Final = 20
 
 
 class FindingWatch:
-    """Repeated evaluation of one run's findings, with pauses in proportion to their cost."""
+    """Repeated evaluation of one run's findings, with pauses in proportion to its duration."""
 
     def __init__(self, run: RunFolder, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._run, self._clock = run, clock
@@ -32,7 +32,7 @@ class FindingWatch:
         self._found: list[Finding] = []
 
     def look(self) -> list[Finding]:
-        """Return the findings, worst first; the previous ones if they are recent."""
+        """Return the findings, worst first; during a pause, those of the last evaluation."""
         begin_ns = self._clock()
         if self._next_ns is not None and begin_ns < self._next_ns:
             return self._found

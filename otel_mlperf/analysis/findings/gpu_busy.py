@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 
 _MIN_STEPS: Final = 3
-"""Minimum number of steps for a typical step."""
 
 
 def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if the GPUs idle for more than the threshold share of a step."""
+    """Return one finding if the GPUs idle for more than the threshold share of their steps."""
     gpu, row = numbers.summary.gpu, row_of("gpu_idle")
     if gpu is None or gpu.steps < _MIN_STEPS or gpu.idle_ns is None:
         return []
@@ -54,7 +53,7 @@ _MIN_READINGS: Final = 3
 OWN_GPUS: Final = """own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
     WHERE name = $memory AND rank IS NOT NULL)"""
-"""SQL of the GPUs on which a rank's torch has memory."""
+"""SQL subquery ``own``: the GPUs on which each rank's torch has memory."""
 _BUSY: Final = f"""WITH {OWN_GPUS},
 bounds AS (SELECT rank, restart, min(end_ns) AS first, max(end_ns) AS last FROM steps
     WHERE phase = $phase GROUP BY rank, restart),
@@ -90,8 +89,8 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
 def max_possible_gain(numbers: RunNumbers) -> float:
     """Return the maximum share of a step that host changes can save: the GPU's idle share.
 
-    The result is 1.0 if no GPU is used or its idle share is unknown. It is also 1.0 for several
-    ranks: the GPU counts as busy while the kernel of a collective waits for another rank.
+    The result is 1.0 if no GPU is used, if its idle share is unknown, or if the run has several
+    ranks: a GPU counts as busy while the kernel of a collective waits for another rank.
     """
     if numbers.summary.ranks > 1:
         return 1.0

@@ -1,7 +1,7 @@
-"""Kinds of calls that hold up a training loop, each with a description and advice.
+"""Kinds of calls that block a training loop, each with a description and a recommended action.
 
-A call is identified by its name in the program's line and by the package of the Python function
-that it calls. If several kinds contain the name, the first kind applies.
+A call is identified by its name in the line of the user's program and by the package of the Python
+function that it calls. If several kinds include the call, the first kind applies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Kind = Literal["sync_in_loop", "blocked_loop", "conversions", "transfer"]
 
 
 class Cause(NamedTuple):
-    """One kind of calls."""
+    """One kind of calls that block a training loop."""
 
     id: Kind
     """Id of the row in the findings table."""
     doing: str
-    """Completes "the loop is …" in a summary; empty: the summary of the row is used."""
+    """Completes "the loop is …" in a summary; empty: the summary of the table row is used."""
     action: str
-    """Advice; empty: the advice of the row is used."""
+    """Recommended action; empty: the action of the table row is used."""
     calls: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
 
@@ -36,9 +36,9 @@ def _names(text: str) -> frozenset[str]:
 
 
 ITERATION: Final = "iteration"
-"""Name of a sampled call in which a ``for`` requests its next item."""
+"""Name given to a sampled call in which a ``for`` requests its next item."""
 WITH: Final = "with"
-"""Name of a sampled call in which a block enters a context manager written in C, usually a lock."""
+"""Name given to a sampled call in which a ``with`` enters a context manager written in C."""
 _RESULT_ACTION: Final = (
     "Keep losses and metrics as tensors, and call .item() only for those that are printed or "
     "logged, every N steps."
@@ -57,7 +57,7 @@ WAITS: Final = Cause(
 )
 """Calls in which the loop waits until the GPU has finished all of its work."""
 TRANSFERS: Final = Cause("transfer", "", "", _names("to cuda copy_"))
-"""If a GPU is used, a slow call of this kind is a synchronous copy from the host."""
+"""Calls that are synchronous copies from the host if they are slow and a GPU is used."""
 CAUSES: Final = (
     Cause(
         "blocked_loop",
@@ -141,6 +141,6 @@ CAUSES: Final = (
 
 
 def cause_of(call: Call, *, has_gpu: bool) -> Cause | None:
-    """Return the kind of a call, or None if no kind includes it."""
+    """Return the first kind that includes the call, or None if no kind includes it."""
     of_gpu = (TRANSFERS, WAITS) if has_gpu else ()
     return next((cause for cause in (*of_gpu, *CAUSES) if cause.includes(call)), None)

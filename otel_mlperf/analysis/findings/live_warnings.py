@@ -1,7 +1,7 @@
-"""Live warnings of a finished run: their times and durations, added to its findings.
+"""Live warnings of a run: their times and durations, added to its findings.
 
 The run folder contains the warnings that the agent reported. A warning is added to the finding of
-the same table row on the finished run. If that finding does not exist, because the condition has
+the same row of the findings table. If that finding does not exist, because the condition has
 passed, the warning becomes a finding itself.
 """
 
@@ -41,17 +41,19 @@ class _WarnedRule(NamedTuple):
 
     @property
     def where(self) -> Where:
-        """Return the rank, and the device or mount point that the labels contain."""
         return Where(rank=self.rank, device=device_of(self.labels))
 
 
 def device_of(labels: dict[str, str]) -> str:
-    """Return the device, or the mount point of a disk, of a series; empty if it has neither."""
+    """Return the device of a series or, for a disk, its mount point; empty if it has neither."""
     return labels.get(names.HW_NAME) or labels.get(names.MOUNTPOINT, "")
 
 
 def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Attach warning times to findings; warnings without a finding become findings."""
+    """Return the findings with the times of their live warnings.
+
+    A warning without a finding becomes a finding.
+    """
     findings = list(findings)
     for warning, times in _read_warnings(numbers):
         at = next((i for i, one in enumerate(findings) if _is_of(one, warning)), None)
@@ -64,7 +66,7 @@ def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]
 
 def _read_warnings(numbers: RunNumbers) -> list[tuple[_WarnedRule, list[Warned]]]:
     if not numbers.store.rows("SELECT 1 FROM warnings LIMIT 1"):
-        return []  # like most runs: avoids the join with their steps
+        return []  # most runs have no warnings: avoids the join with their steps
     by_place: dict[_Place, list[Warned]] = {}
     steps, began_ns = numbers.summary.steps, numbers.summary.started_ns
     for id, rank, labels, start, end, value, threshold, first, last in numbers.store.rows(

@@ -3,7 +3,7 @@
 Worker time that no step waits for is not reported.
 
 Gains are computed with ``LoaderModel``, which predicts a step's data wait for other fetch times or
-worker counts. Without workers a step waits for the whole fetch of its batches. Workers fetch in
+worker counts. Without workers, a step waits for the whole fetch of its batches. Workers fetch in
 parallel to the step and deliver their batches in turn. Each of W workers delivers every W-th batch,
 so the slowest worker sets the pace. A step waits for the fetch time that its own work does not
 cover: ``max(0, fetch / W - work)``.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _REMAINING: Final = 0.25
-"""Fraction of a cost that may remain after its optimization."""
+"""Fraction of the cost of ``collate_fn`` that is assumed to remain after its optimization."""
 _MAX_WORKERS: Final = 16
 _WAIT: Final = Where(section=DATA_WAIT)
 
@@ -175,7 +175,7 @@ _WAITS: Final = """SELECT sum(count) FROM sections
 
 
 class LoaderModel(NamedTuple):
-    """Model of the loader for which the main phase's steps wait; times are per step."""
+    """Model of the loader for which the main phase's steps wait; times are means per step."""
 
     use: LoaderUse
     step_ns: float
@@ -190,29 +190,32 @@ class LoaderModel(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Return the workers per rank; 0: the training process fetches the batches itself."""
+        """Return the workers per rank, maximum over ranks; 0: training processes fetch batches."""
         return max(len(of_rank) for of_rank in self._by_rank())
 
     @property
     def fetch_ns(self) -> float:
-        """Return the fetch time of a step's batches, in any process; 0.0 if unknown."""
+        """Return the time that fetching a step's batches takes in any process; 0.0 if unknown."""
         return (self.use.fetch_ns or 0.0) * self.batches if self.use.workers else 0.0
 
     def waited(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Return the predicted wait of a step in ns for these fetch times.
+        """Return the predicted data wait of a step in ns, of the rank that waits most.
 
-        The rank that waits most counts. With ``workers``, the prediction is for that number of
-        workers, all as fast as the slowest one.
+        ``fetch`` returns the ns per batch that each worker is assumed to need. If ``workers`` is
+        given, the prediction is for that number of workers, all as fast as the slowest one.
         """
         return max(self._waited(of_rank, fetch, workers) for of_rank in self._by_rank())
 
     def won(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Return the share of a step that these fetch times save, at most the current wait."""
+        """Return the share of a step that is saved if the workers need the time ``fetch``.
+
+        The arguments are those of ``waited``. At most the current wait is saved.
+        """
         won_ns = self.waited(lambda use: use.fetch_ns) - self.waited(fetch, workers)
         return max(0.0, min(won_ns, self.wait_ns) / self.step_ns)
 
     def is_worth(self, won: float) -> bool:
-        """Return whether that share of a step is long enough to justify a change."""
+        """Return whether a saving, as a share of a step, is long enough to justify a change."""
         return won * self.step_ns >= WORTH_NS
 
     def _waited(
@@ -223,7 +226,7 @@ class LoaderModel(NamedTuple):
         return slowest if not count else max(0.0, slowest / count - self.work_ns)
 
     def _by_rank(self) -> list[list[WorkerUse]]:
-        """Return the workers of each rank; an empty list where the training process fetches."""
+        """Return the workers of each rank; empty for a rank whose training process fetches."""
         ranks = {use.rank for use in self.use.workers}
         return [
             [use for use in self.use.workers if use.rank == rank and use.worker != MAIN]
@@ -236,7 +239,10 @@ class LoaderModel(NamedTuple):
 
 @once_a_run
 def model_loader(numbers: RunNumbers) -> LoaderModel | None:
-    """Return the model of the loader that steps wait for; None if steps or readings are missing."""
+    """Return the model of the loader that steps wait for.
+
+    None if the run has too few steps, or no readings of a loader that most steps use.
+    """
     summary = numbers.summary
     steps = summary.steps
     if steps is None or steps.count < _MIN_STEPS or not steps.mean_ns:

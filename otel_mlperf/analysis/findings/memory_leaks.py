@@ -34,21 +34,20 @@ if TYPE_CHECKING:
 
 _ROW: Final = row_of("memory_growth")
 _MIN_READINGS: Final = 4
-"""Minimum number of readings for a line."""
 _FEW: Final = 8
 _MIN_R_SQUARED: Final = 0.9
 _MIN_R_SQUARED_OF_FEW: Final = 0.97
-"""Minimum r² for few readings: a single jump among four readings already has an r² of 0.8."""
+"""Minimum r² for few readings, because a single jump among four readings already has 0.8."""
 _PARTS: Final = 8
 """Number of equal time intervals, from which the slope's error and the final pace are derived."""
 _MIN_FINAL_PACE: Final = 0.5
-"""Minimum pace of the last quarter, as a fraction of the mean pace."""
+"""Minimum pace in the last quarter of the intervals, as a fraction of the mean pace."""
 _CONFIDENCE: Final = 0.95
 _MIN_CALLS: Final = 20
 """Minimum number of calls of one section for a process without steps to be evaluated."""
 _MINUTE_S: Final = 60.0
 _MIN_BYTES: Final = 32 << 20
-"""Minimum growth: a small process may grow by a fifth for good reasons."""
+"""Minimum growth, because a small process may grow by a fifth for good reasons."""
 _LATE: Final = """WITH read AS (
     SELECT rank, restart, coalesce(labels ->> $device, '') AS device, time_ns,
         sum(value) AS bytes FROM readings
@@ -74,8 +73,6 @@ _MAY_FILL: Final = "SELECT rank, max(value) FROM readings WHERE name = $name GRO
 
 
 class _Growth(NamedTuple):
-    """Line fitted through the memory of a process."""
-
     before: float
     """Bytes at the start of the line."""
     per_s: float
@@ -88,18 +85,17 @@ class _Growth(NamedTuple):
 
     @property
     def grown(self) -> float:
-        """Return the growth in bytes."""
         return self.per_s * self.over_s
 
 
 class _Memory(NamedTuple):
-    """A memory metric that may grow, and the label that selects its series."""
+    """A memory metric that may grow, and the label key and value that select its series."""
 
     metric: str
     key: str
     value: str
     of: str
-    """Description of the memory, with its device if any."""
+    """Description of the memory, with a placeholder for its device if any."""
 
 
 _MEMORIES: Final = (
@@ -132,14 +128,20 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
-    """Return whether growth continues to the end and exceeds the size of an optimizer's history."""
+    """Return whether growth continues to the end and exceeds ``may_fill``, in bytes.
+
+    ``may_fill`` is the size that the optimizer's history may reach.
+    """
     unbound = growth.grown - may_fill
     is_much = unbound >= _MIN_BYTES and growth.before > 0
     return growth.goes_on and is_much and _ROW.holds(unbound / growth.before)
 
 
 def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | None:
-    """Return the fitted line, or None if its r² is too low or it does not rise significantly."""
+    """Return the fitted line, or None if its r² is too low or it does not rise significantly.
+
+    ``read`` contains the bytes at the times ``at_s``, in seconds.
+    """
     over_s = float(at_s[-1] - at_s[0])
     if over_s <= 0 or not read.std():
         return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def find_losses(numbers: RunNumbers) -> list[Finding]:
-    """Return findings of lost devices and lost records."""
+    """Return one finding per lost device, and one if records were lost beyond the threshold."""
     summary, row = numbers.summary, row_of("gpu_lost")
     findings = [
         Finding(
@@ -43,13 +43,13 @@ def find_losses(numbers: RunNumbers) -> list[Finding]:
 
 
 _TORCH: Final = "torch"
-"""Integration that infers steps; enabled if the program has imported torch."""
+"""Integration that infers steps; enabled if the user's program has imported torch."""
 _PARTS: Final = {
     names.FORWARD: "forward",
     names.BACKWARD: "backward",
     names.OPTIMIZER: "optimizer step",
 }
-"""Sections that identify an iteration of a training loop, and their displayed names."""
+"""Displayed names of the sections that identify an iteration of a training loop."""
 _PROCESS_ACTION: Final = (
     "Steps are inferred in the program's main thread and in ranks of a process group. Call "
     "`om.start()` in the function that each process runs, and write `with om.step():` around one "
@@ -69,7 +69,7 @@ class _Elsewhere(NamedTuple):
     processes: int
 
     def words(self, *, is_alone: bool) -> list[str]:
-        """Return one phrase per kind of activity.
+        """Return one phrase per kind of activity whose count is not 0.
 
         ``is_alone`` means that the run has no recorded steps: only then processes are mentioned.
         """
@@ -86,7 +86,7 @@ class _Elsewhere(NamedTuple):
 
 
 def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
-    """Return findings of steps in forked processes, or of training that has no recorded steps."""
+    """Return findings of steps in forked processes, or of training that no recorded step covers."""
     summary, row = numbers.summary, row_of("unseen_steps")
     forked = _forked_steps(numbers)
     if forked or _TORCH not in summary.integrations:

@@ -40,33 +40,36 @@ if TYPE_CHECKING:
 FEWEST: Final = 4
 """Minimum number of slow steps on a comb."""
 _REGULAR: Final = 0.7
-"""Minimum share of slow steps among a comb's teeth, from the first slow tooth to the last."""
+"""Minimum share of slow steps among a comb's steps, from the first slow one to the last."""
 _CHANCE: Final = 0.002
 """Maximum probability that some comb fits as well if slow steps are random."""
 _MAX_SLOW_STEPS: Final = 1_000
-"""Maximum number of slow steps considered (the latest ones): all pairwise distances are counted."""
+"""Maximum number of slow steps considered (the latest ones), because all pairs are compared."""
 _MAX_PERIODS: Final = 100
 """Maximum number of periods tried: the most frequent distances between slow steps."""
 
 
 class Comb(NamedTuple):
-    """Steps at equal distances, by their step numbers as reported by the program."""
+    """Steps at equal distances, by the step numbers that the user's program reports."""
 
     first: int
     last: int
     period: int
     chance: float
-    """Probability of a comb that is at least as significant if slow steps are random."""
+    """Estimated probability that some comb fits as well if slow steps are random; may exceed 1."""
 
     def teeth(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return a mask of the given steps that are on the comb."""
+        """Return a mask of the given step numbers that are on the comb."""
         is_within = (numbers >= self.first) & (numbers <= self.last)
         within: NDArray[np.bool_] = is_within & ((numbers - self.first) % self.period == 0)
         return within
 
 
 def find_comb(numbers: NDArray[np.int64], is_long: NDArray[np.bool_]) -> Comb | None:
-    """Return the most significant period of slow steps, or None if chance explains it."""
+    """Return the most significant comb of slow steps, or None if chance explains it.
+
+    ``is_long`` marks the slow steps among ``numbers``.
+    """
     known, begin = np.unique(numbers), int(numbers.min())
     stride = int(np.gcd.reduce(np.diff(known))) or 1
     places = np.unique((numbers[is_long] - begin) // stride)
@@ -88,7 +91,10 @@ def find_comb(numbers: NDArray[np.int64], is_long: NDArray[np.bool_]) -> Comb | 
 
 
 def _periods(places: NDArray[np.int64], total: int) -> list[int]:
-    """Return the distances between slow steps that occur repeatedly, most frequent first."""
+    """Return the distances between slow steps that occur repeatedly, most frequent first.
+
+    ``places`` are the indices of the slow steps among ``total`` steps.
+    """
     apart = np.subtract.outer(places, places)
     found, pairs = np.unique(apart[(apart > 1) & (apart <= _longest(total))], return_counts=True)
     often = np.argsort(-pairs, kind="stable")[:_MAX_PERIODS]
@@ -101,7 +107,10 @@ def _longest(total: int) -> int:
 
 
 def _comb_of(places: NDArray[np.int64], period: int, total: int) -> Comb | None:
-    """Return the best-fitting phase for ``period``, or None if hits are sparse or irregular."""
+    """Return the best-fitting comb of ``period``, or None if its slow steps are few or irregular.
+
+    ``places`` are the indices of the slow steps among ``total`` steps.
+    """
     begins = places % period
     counts = np.bincount(begins)
     hits, hit = int(counts.max()), places[begins == counts.argmax()]
@@ -128,30 +137,31 @@ def _chance(steps: int, long: int, teeth: int, hits: int) -> float:
 
 
 def _ways(of: int, chosen: int) -> float:
-    """Return the logarithm of the binomial coefficient."""
+    """Return the logarithm of the binomial coefficient ``of`` over ``chosen``."""
     return math.lgamma(of + 1) - math.lgamma(chosen + 1) - math.lgamma(of - chosen + 1)
 
 
 _MIN_STEPS: Final = 60
-"""Minimum number of steps for a pattern."""
 _LONG: Final = 1.3
 """Minimum mean duration of the stalls, in multiples of the median step."""
 _LONGEST: Final = 1.5
 """Minimum of the threshold between median and longest steps, in multiples of the median."""
 _EXCESS_LIMITS: Final = ((0.3, 2.0), (0.25, 1.5))
-"""Other thresholds, as excess over the median: the larger of a fraction of the median and a number
-of standard deviations of the shorter half."""
+"""Other thresholds as excess over the median: the larger of a fraction of the median and a number
+
+of standard deviations of the shorter half.
+"""
 _DEVIATION: Final = 0.16
 """Quantile that is one standard deviation below the median."""
 _WARN_FROM_SHARE: Final = 0.1
 """Lost share of the steps' time from which the finding is a warning, in any section."""
 _MIN_EXCESS_NS: Final = 1_000_000
-"""Minimum excess of a stall if the share is smaller: very short steps have other costs, too."""
+"""Minimum excess of a stall if its share is smaller, because very short steps have other costs."""
 _LOST: Final = ", of which {share:.1%} are lost: the GPU works in the meantime"
 _MAX_LOST: Final = 0.9
 """Fraction of the stall time from which the summary does not report the lost share separately."""
 _SURE: Final = 2.0
-"""Significance threshold in standard errors."""
+"""Minimum significant difference, in standard errors."""
 _MEDIAN_ERROR: Final = 1.2533
 """Standard error of a median in units of that of a mean: the square root of π/2."""
 _QUARTILES: Final = 1.349
@@ -164,7 +174,7 @@ _ELSEWHERE: Final = (
 
 @once_a_run
 def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if periodic steps are far longer than the other steps."""
+    """Return one finding if steps at equal distances are far longer than the other steps."""
     row, series = row_of("periodic_stall"), numbers.steps
     comb = find_stalls(series) if series is not None else None
     if series is None or comb is None:
@@ -216,7 +226,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_stalls(series: StepSeries) -> Comb | None:
-    """Return the most significant comb of slow steps, over all thresholds."""
+    """Return the most significant comb of slow steps over all thresholds; None: not significant."""
     if len(series.numbers) < _MIN_STEPS:
         return None
     combs = (find_comb(series.numbers, series.durations_ns > ns) for ns in _limits(series))
@@ -225,7 +235,7 @@ def find_stalls(series: StepSeries) -> Comb | None:
 
 
 def _caught_up_ns(series: StepSeries, comb: Comb) -> float:
-    """Return the time in ns by which steps after stalls are shorter than steps before the next.
+    """Return the ns by which the steps after stalls are shorter than the steps before stalls.
 
     A host that runs ahead of its GPU waits in a stall for work that has to be done in any case.
     Some steps afterwards take only their launch time, until enough work is queued and they take the
@@ -253,7 +263,7 @@ def _error_of_median(values: NDArray[np.float64]) -> float:
 
 
 def _limits(series: StepSeries) -> list[float]:
-    """Return the thresholds beyond which a step is slow, in nanoseconds."""
+    """Return the durations in ns above which a step may count as slow."""
     times = series.durations_ns
     below, usual = (float(value) for value in np.quantile(times, (_DEVIATION, 0.5)))
     longest = float(np.partition(times, -FEWEST)[-FEWEST])

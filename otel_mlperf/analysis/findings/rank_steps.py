@@ -4,8 +4,8 @@ Explicit collectives are sections of the category communication. DDP's collectiv
 backward pass, without a section: DDP itself measures the time in which they do not overlap with
 computation.
 
-The rank that arrives last in a collective waits for no other rank. Its time there is the exchange.
-The additional time of the other ranks is their wait for it.
+The rank that arrives last in a collective waits for no other rank, so its time there is that of the
+exchange. The additional time of the other ranks is their wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps of all ranks for a typical step."""
 _CHOSEN: Final = """SELECT * FROM steps WHERE phase = $phase AND n >= {low} AND n < {high}
     AND NOT error AND coalesce(kept, '') <> $profiled"""
 _RANKS: Final = f"SELECT count(DISTINCT rank) FROM ({_CHOSEN.format(low='$first', high='$end')})"
@@ -42,11 +41,11 @@ _EXPOSED: Final = """SELECT rank, arg_max(value, time_ns) * 1e9 FROM readings
 
 
 class RankSteps(NamedTuple):
-    """Steps of one rank that all ranks have in common; times are means per step."""
+    """Sums and means of one rank over the steps that all ranks have; times are means per step."""
 
     rank: int
     made: int
-    """Number of these steps."""
+    """Number of steps that all ranks have."""
     step_ns: float
     apart_ns: float
     """Time in sections of collectives."""
@@ -56,11 +55,11 @@ class RankSteps(NamedTuple):
     """Time of the backward pass in DDP collectives during which nothing was computed."""
     samples: float | None
     elements: float | None
-    """Samples and elements in all of these steps; None: unknown."""
+    """Samples and elements (``samples``, ``elements``) in all of these steps; None: unknown."""
 
     @property
     def collectives_ns(self) -> float:
-        """Return the recorded time in collectives."""
+        """Return the recorded time in collectives per step, in and outside the backward pass."""
         return self.apart_ns + self.in_backward_ns
 
 
@@ -83,7 +82,7 @@ def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
 
 
 def _sums_by_rank(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
-    """Return the number of common steps and the sums over them, by rank; read in step ranges."""
+    """Return by rank: number of common steps, and sums of ``_PIECE`` over them (None: unknown)."""
     values = {"phase": phase, "profiled": PROFILED}
     ((ranks,),) = store.rows(_RANKS, **values, first=first, end=_NO_END)
     sums: dict[int, list[Any]] = {}

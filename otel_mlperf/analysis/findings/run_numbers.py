@@ -1,4 +1,4 @@
-"""Input of a finding: a run's summary, tables and cached step series."""
+"""Input of a finding function: a run's summary, tables and cached results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RunNumbers:
     def uncovered(self) -> float:
         """Return the untracked share of a step of the main phase, 0.0 to 1.0.
 
-        Time is excluded in which the step awaited other asyncio tasks that were in sections.
+        The share excludes time in which the step awaited other asyncio tasks that were in sections.
         """
         steps = self.summary.steps
         if steps is None:
@@ -72,7 +72,7 @@ class RunNumbers:
         return bool(gpus) or self.summary.gpu is not None
 
     def latest(self, metric: Metric) -> dict[int, float]:
-        """Return the latest value of a per-rank metric, by rank."""
+        """Return the latest value of a metric by rank, without ranks that have no reading."""
         return dict(self.store.rows(_LATEST, name=metric.name))
 
     @property
@@ -81,7 +81,7 @@ class RunNumbers:
 
 
 def once_a_run(judge: Callable[[RunNumbers], T]) -> Callable[[RunNumbers], T]:
-    """Decorate a function of a run so that its result is computed once for all findings."""
+    """Decorate a function of ``RunNumbers``: its result is computed once for all findings."""
 
     @wraps(judge)
     def answer(numbers: RunNumbers) -> T:

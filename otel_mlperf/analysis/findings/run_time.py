@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 
 _MIN_RUN_NS: Final = 600_000_000_000
-"""Minimum duration of a run: in shorter runs imports and set-up dominate, which is normal."""
+"""Minimum duration of a run, because in shorter runs imports and set-up normally dominate."""
 _MIN_SET_UP_NS: Final = 5_000_000_000
-"""Minimum set-up: importing a framework and creating a model take some seconds in each program."""
+"""Minimum set-up, because importing a framework and creating a model always take some seconds."""
 _MIN_LONGEST: Final = 0.1
-"""Minimum share of the set-up for its longest section to be named."""
+"""Share of the set-up from which its longest section is named."""
 _MAX_SAVED_SET_UP: Final = 0.4
-"""Maximum share of the run that can be saved: model, data and libraries have to be loaded in any
-case."""
+"""Maximum share of the run that can be saved, because model, data and libraries must be loaded."""
 _NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
 """Categories that are not reported as the longest section of a set-up."""
@@ -74,7 +73,7 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
 def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if set-up before the first step exceeds the threshold share of the run.
 
-    Runs without steps are excluded: their set-up cannot be separated from other time.
+    Runs without steps are excluded, because their set-up cannot be separated from other time.
     """
     ledger, row = numbers.summary.ledger, row_of("set_up")
     if ledger is None or numbers.summary.steps is None:
@@ -105,7 +104,7 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_late_requests(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per kind of request with too few requests within their bound."""
+    """Return one finding per kind of request that is within its bound too rarely."""
     row = row_of("requests_late")
     return [
         Finding(
@@ -140,27 +139,27 @@ _MIN_OF_LINES, _MAX_OF_LINES = 0.7, 1.2
 """Minimum and maximum fraction of the time in program lines that can be saved."""
 _OF_LIBRARY: Final = "It computes with {library} on the CPU. "
 _WARN_ABOVE_RUN_SHARE: Final = 0.3
-"""Validation above this share of the run is a warning; less may be intended."""
+"""Share of the run above which validation is a warning; less validation may be intended."""
 _AROUND: Final = (
     ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
 )
 _MIN_AROUND: Final = 0.02
-"""Minimum share of the run around checkpoints to be mentioned."""
+"""Share of the run around checkpoints from which the summary mentions it."""
 _LINE_ACTION: Final = (
     "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
     "around it measures its time."
 )
 _SHORTEST_NS: Final = 10_000_000_000
-"""Minimum duration of a run for meaningful shares: in shorter runs set-up and end dominate."""
+"""Minimum duration of a run for meaningful shares, because in shorter runs set-up dominates."""
 _SHORTEST_OF_MANY_NS: Final = 5_000_000_000
 _MANY: Final = 5
-"""Number of validations or checkpoints from which ``_SHORTEST_OF_MANY_NS`` suffices: they recur."""
+"""Number of validations or checkpoints from which ``_SHORTEST_OF_MANY_NS`` suffices."""
 
 
 def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
     """Return one finding per section of a step that is not part of the training itself.
 
-    Only programs with sections for forward pass, backward pass and optimizer are evaluated:
+    Only runs with sections for forward pass, backward pass and optimizer are evaluated, because
     otherwise the section may be one of these under another name.
     """
     steps, row = numbers.summary.steps, row_of("extra_section")
@@ -188,7 +187,10 @@ def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_large_shares(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding each for garbage collections, untracked time, validation, checkpoints."""
+    """Return one finding each for garbage collections, untracked time, validation, checkpoints.
+
+    Only shares of a step or of the run above the threshold are reported.
+    """
     summary = numbers.summary
     found = []
     steps = summary.steps
@@ -238,7 +240,10 @@ def _set_up_ns(ledger: Ledger) -> float:
 
 
 def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding]:
-    """Return the finding of checkpoints, including the program's work around each of them."""
+    """Return the finding of checkpoints, including the work of the user's program around each one.
+
+    ``saved`` is the share of the run in checkpoints, ``part`` that of ``_finding``.
+    """
     around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
     found = _finding("checkpoint", saved + around, "run", numbers.summary, part)
     if around < _MIN_AROUND:
@@ -268,7 +273,7 @@ def _at_most(gain: Gain, most: float) -> Gain:
 
 
 def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Add the program's line that likely causes most of the untracked time.
+    """Add the line of the user's program that likely causes most of the untracked time.
 
     The minimum gain is zero, because that line may be necessary.
     """
@@ -285,7 +290,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 
 @once_a_run
 def find_costly_line(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if untracked lines of the program exceed the threshold share of a step.
+    """Return one finding if untracked lines of the user's program exceed their share of a step.
 
     Lines that have a finding of their own, such as output, are excluded.
     """
@@ -334,7 +339,7 @@ def _collecting_steps(numbers: RunNumbers) -> int:
 def _finding(
     id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
 ) -> list[Finding]:
-    """Return the finding of a share of a step or run, if share / part exceeds the threshold."""
+    """Return the finding of a share of a step or run; empty if ``share / part`` is not too much."""
     row = row_of(id)
     if not row.holds(share / part):
         return []

@@ -1,4 +1,4 @@
-"""Findings of lines that hold up the main thread: output, results, waits, conversions.
+"""Findings of lines that block the main thread: output, results, waits, conversions.
 
 A line is classified by the most frequent kind of its sampled calls. Calls are identified by name or
 package (``line_causes``): a call very likely does what its name suggests, but this is not certain.
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.stack_lines import Line, StackLines
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for a typical step."""
 _PINNED: Final = "SELECT count(*) FROM instruments WHERE name = $name"
 _KNOWN: Final = 0.1
-"""Minimum share of a line's samples in calls of its kind: other samples are between the calls."""
+"""Minimum share of a line's samples in calls of its kind; other samples are between calls."""
 _MIN_SAVED: Final = 0.75
 _MIN_SAVED_WITH_GPU: Final = 0.5
 _LIKELY: Final = "likely in {call} ({place})"
 _WAITING: Final = ("sync_in_loop", "blocked_loop")
-"""Kinds that may wait for the GPU: without its utilization, their gain is unknown."""
+"""Kinds that may wait for the GPU, so that their gain is unknown without its utilization."""
 _BLOCKED_IN: Final = "{doing}, most of it in {call} ({place})"
 
 
@@ -46,7 +45,7 @@ def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
 
 @once_a_run
 def find_copying_lines(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the rank that waits most for copies, if batches are not pinned."""
+    """Return at most one finding: the rank that waits most for copies of unpinned batches."""
     ((pinned,),) = numbers.store.rows(_PINNED, name=names.LOADER_PIN.name)
     return [] if pinned else _found(numbers, "transfer")
 
@@ -122,7 +121,7 @@ def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers
 def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
     """Return the gain: at least 3/4 of the share, because some output may be needed.
 
-    With a GPU at least half: another call of the loop may wait for the GPU instead.
+    With a GPU, at least half, because another call of the loop may wait for the GPU instead.
     """
     least = _MIN_SAVED_WITH_GPU if has_gpu else _MIN_SAVED
     return Gain(
@@ -131,7 +130,7 @@ def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
 
 
 def _gain_of_copies(share: float) -> Gain:
-    """Return the gain of pinned memory, from which copies run concurrently to the step."""
+    """Return the gain of pinned memory, because copies from it run concurrently to the step."""
     high = min(share, 1 - share)
     return Gain(low=high / 2, high=high)
 

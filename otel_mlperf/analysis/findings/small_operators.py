@@ -5,14 +5,14 @@ a backward pass, and the time of a backward pass while the main thread had a CPU
 an overhead of about 5 µs on a current CPU, regardless of its size. Measured durations, including
 computation: 7 µs on one row of 64 numbers, 350 µs in a transformer of 256 dimensions. The model
 computes single items if the loop calls it many times before one backward pass, selects many
-elements one by one, or uses each weight repeatedly. Then larger operations are small, too.
+elements one by one, or uses each weight repeatedly. Then larger operations count as small, too.
 
 *Launches*: a kernel launch costs the host some microseconds, or tens of microseconds including
 Python and autograd. If kernels are shorter, the host determines the time of forward, backward and
-optimizer, and the GPU idles in between. A CUDA graph launches all work in one call: those sections
-then last only as long as the GPU works. GPU utilization is an upper bound of that time. So the gain
-is at least the difference between section time and utilization, if all GPU work belongs to these
-sections.
+optimizer, and the GPU idles in between. A CUDA graph launches all work in one call, so that those
+sections last only as long as the GPU works. GPU utilization is an upper bound of that time. So the
+gain is at least the difference between section time and utilization, if all GPU work belongs to
+these sections.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ if TYPE_CHECKING:
 
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for a typical step."""
 _COMPUTING: Final = (names.FORWARD, names.BACKWARD, names.OPTIMIZER)
 _MAX_BUSY: Final = 0.7
 """GPU utilization above which the idle share of a GPU is too uncertain."""
 _MIN_SAVED: Final = 0.75
-"""Minimum saved fraction of the difference: a CUDA graph has to be launched and filled with
-batches."""
+"""Minimum saved fraction of the difference, because a CUDA graph also costs some time."""
 
 
 def find_launches(numbers: RunNumbers) -> list[Finding]:
@@ -81,7 +79,7 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
 _OVERHEAD_NS: Final = 5_000.0
 """Overhead of one operation, without its computation."""
 _MANY: Final = 200
-"""Number of operations from which small ones are a problem: a small model has few operations."""
+"""Number of operations from which small ones are a problem; a small model has fewer operations."""
 _CALLS: Final = 16
 """Model calls per backward pass from which calls are assumed to be for single items."""
 _MIN_SHARE_CALLED: Final = 0.1
@@ -89,17 +87,18 @@ _MIN_SHARE_CALLED: Final = 0.1
 _SELECTS: Final = 32
 """Selects of single elements per backward pass from which a loop over elements is assumed."""
 _MIN_SHARE_SELECTED: Final = 0.05
-"""Minimum overhead share if elements are selected one by one: the backward pass of each select
-fills a whole tensor with zeros."""
+"""Minimum overhead share of an operation if elements are selected one by one. The backward pass of
+
+each select fills a whole tensor with zeros.
+"""
 _REUSED: Final = 40.0
-"""Operations per weight from which layers are assumed to be called in a loop; 3 to 10 are
-common."""
+"""Operations per weight from which layers are assumed to be called in a loop; usual are 3 to 10."""
 _MIN_COMPUTING: Final = 0.1
-"""Minimum share of the passes in a step: below it the possible gain is small."""
+"""Minimum share of forward and backward passes in a step; below it the possible gain is small."""
 _MIN_SAVED_OF_SINGLE: Final = 0.75
-"""Minimum saved fraction of the passes if single items are computed."""
+"""Minimum saved fraction of forward and backward passes if single items are computed."""
 _MIN_SAVED_OF_SMALL: Final = 0.85
-"""Minimum saved fraction of the overhead of small operations: some operations remain."""
+"""Minimum saved fraction of the overhead of small operations, because some operations remain."""
 _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / backwards FROM (
     SELECT rank, sum(sum_ns) FILTER (category = $backward) AS spent,
         sum(count) FILTER (category = $backward) AS backwards,
@@ -109,18 +108,17 @@ _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / back
 
 
 class _Single(NamedTuple):
-    """Evidence per backward pass that the model computes single items."""
+    """Evidence that the model computes single items: counts per backward pass."""
 
     calls: float
-    """Calls of the model."""
     selects: float
-    """Elements selected from a tensor."""
+    """Elements selected from a tensor one by one."""
     reuse: float
     """Operations per weight."""
 
     @property
     def least(self) -> float:
-        """Return the overhead share from which an operation counts as small."""
+        """Return the overhead share from which an operation is small; infinity: none is small."""
         if self.selects >= _SELECTS:
             return _MIN_SHARE_SELECTED
         is_loop = self.calls >= _CALLS or self.reuse >= _REUSED
@@ -128,7 +126,7 @@ class _Single(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the end of the summary; empty without such evidence."""
+        """Return the end of the summary; empty without evidence of single items."""
         if self.calls >= _CALLS:
             return f"; the model is called {self.calls:.0f} times for each"
         if self.selects >= _SELECTS:
@@ -181,8 +179,8 @@ def _is_backward_seen(numbers: RunNumbers) -> bool:
 def _share_of_passes(numbers: RunNumbers) -> float:
     """Return the share of a step that forward and backward cost.
 
-    Without a section around the backward pass the result is an upper bound: it includes untracked
-    time that was not sampled in other lines of the program.
+    Without a section around the backward pass, the result is an upper bound, because it includes
+    untracked time that was not sampled in other lines of the user's program.
     """
     steps = numbers.summary.steps
     assert steps is not None
@@ -194,7 +192,7 @@ def _share_of_passes(numbers: RunNumbers) -> float:
 
 
 def _read_passes(numbers: RunNumbers) -> dict[int, tuple[float, float]]:
-    """Return the time of a backward pass in ns and the model calls per pass, by rank."""
+    """Return by rank the time of a backward pass in ns and the number of model calls per pass."""
     steps = numbers.summary.steps
     assert steps is not None
     return {
@@ -259,7 +257,7 @@ def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
 
 
 def _line(numbers: RunNumbers, rank: int) -> str:
-    """Return the program line under which most model time was sampled; empty if unknown."""
+    """Return the line under which most model time was sampled; empty if unknown."""
     for lines in read_stack_lines(numbers.store):
         called = [line for line in lines.calls if line.within == "torch"]
         if lines.rank == rank and called:

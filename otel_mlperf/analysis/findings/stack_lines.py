@@ -1,4 +1,7 @@
-"""Stack samples of the main thread in steps, aggregated by program line and called function."""
+"""Stack samples of the main thread in steps, by line of the user's program and called function.
+
+*Own* lines are those that no library called and that mostly do not call torch.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,15 @@ if TYPE_CHECKING:
 _MIN_SAMPLES: Final = 30
 """Minimum number of samples of a rank for shares to be computed."""
 _MIN_OWN_SAMPLES: Final = 5
-"""Minimum number of samples in own lines, to attribute all untracked time to own lines."""
+"""Minimum number of samples in own lines for their weight to be raised."""
 _MIN_SHARE: Final = 0.05
-"""Minimum share of the time for a line to be reported."""
 _TORCH: Final = "torch"
 _INLINE: Final = re.compile(
     r"(?:(?:\.<locals>)?(?:\.|^)<(?:listcomp|setcomp|dictcomp|genexpr|lambda)>)+$"
 )
 _MOSTLY: Final = 0.5
 _TEXT: Final = frozenset({"print", "str", "repr", "format", "write"})
-"""Python builtins that make torch format a tensor; they count as calls of the program."""
+"""Python builtins that make torch format a tensor; they do not count as calls of torch."""
 # Counters of a restarted process start at zero: the totals of all restarts are summed.
 _SAMPLES: Final = """SELECT rank, labels, sum(samples) FROM (
     SELECT rank, restart, labels, max(value) AS samples FROM readings
@@ -36,13 +38,13 @@ _SAMPLES: Final = """SELECT rank, labels, sum(samples) FROM (
 
 
 class Line(NamedTuple):
-    """One line of the program."""
+    """One line of the user's program."""
 
     file: str
     number: str
     function: str
     within: str
-    """Library that called the line: ``loading`` (a DataLoader) or ``torch``; empty: the program."""
+    """Library that called the line: ``loading`` (a DataLoader) or ``torch``; empty: no library."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.number} in {self.function}"
@@ -52,13 +54,13 @@ class Call(NamedTuple):
     """Call in which a line was sampled."""
 
     name: str
-    """Name as written in the line; empty: sampled in the line itself, outside calls."""
+    """Name of the call as written in the line; empty: the sample was in the line, outside calls."""
     package: str
     """Package of the called Python function; empty: a C function, or no call."""
 
 
 class StackLines:
-    """Stack samples of one rank."""
+    """Stack samples of one rank's main thread."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -71,8 +73,8 @@ class StackLines:
     def lift_own_lines(self, uncovered: float) -> None:
         """Raise the weight of own lines until their share is ``uncovered``, if it is lower.
 
-        ``uncovered`` is the untracked share of a step. Own lines are sampled too rarely: the
-        sampler waits for the GIL, which torch calls release, but Python code keeps for 5 ms. In
+        ``uncovered`` is the untracked share of a step. Own lines are sampled too rarely, because
+        the sampler waits for the GIL, which torch calls release, but Python code keeps for 5 ms. In
         short steps the next torch call is therefore sampled instead.
         """
         lines = self.own_lines()
@@ -96,8 +98,7 @@ class StackLines:
     def own_parts(self) -> list[list[Line]]:
         """Return own lines grouped by function.
 
-        Lines of a function that also has other lines, such as a training loop, are returned one by
-        one.
+        If a function also has other lines, such as a training loop, each of its lines is a group.
         """
         own = self.own_lines()
         loops = {(line.file, line.function) for line in self.calls if line not in own}
@@ -130,17 +131,17 @@ def _function(qualified: str) -> str:
 
 @once_a_run
 def lifted_stack_lines(numbers: RunNumbers) -> list[StackLines]:
-    """Return the samples of each rank, with own lines weighted up to the untracked share."""
+    """Return the stack samples of each rank, with own lines weighted up to the untracked share."""
     return read_stack_lines(numbers.store, numbers.uncovered)
 
 
 class Costliest(NamedTuple):
-    """The program's own function or line that likely causes most of the untracked time."""
+    """The own function or line that likely causes most of the untracked time."""
 
     share: float
     """Share of a step, 0.0 to 1.0."""
     of_named: float
-    """Share of a step of all own functions and lines of this rank above the reporting threshold."""
+    """Share of a step in all own functions and lines of this rank with at least ``_MIN_SHARE``."""
     rank: int
     line: Line
     call: Call
@@ -148,7 +149,7 @@ class Costliest(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return the line, with its most frequent call."""
+        """Return the line as text, with its most frequent call."""
         return f"{self.call.name}() at {self.line}" if self.call.name else str(self.line)
 
     @property
@@ -159,7 +160,7 @@ class Costliest(NamedTuple):
 
 @once_a_run
 def most_uncovered(numbers: RunNumbers) -> Costliest | None:
-    """Return the costliest own function or line; None if none reaches the reporting threshold."""
+    """Return the costliest own function or line of all ranks; None if all cost too little."""
     known = [
         (rank.share(lines), rank, lines)
         for rank in lifted_stack_lines(numbers)
@@ -175,10 +176,10 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
 
 
 def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
-    """Return the line that likely costs most time outside steps, and the share of its function.
+    """Return the share of the function that likely costs most time outside steps, and its line.
 
-    ``metric`` selects the samples, between steps or before them. If no share is over a quarter, the
-    result is 0.0 and an empty text.
+    ``metric`` selects the stack samples: those between steps or those before the first step. The
+    result is 0.0 and an empty text if no function has over a quarter of the samples.
     """
     for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()
@@ -189,12 +190,12 @@ def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float,
 
 
 def ending_with(share: float, line: str) -> str:
-    """Return the sentence ending for a result of ``costliest_outside``; empty without a line."""
+    """Return the end of a summary for a result of ``costliest_outside``; empty without a line."""
     return f"; {share:.0%} of that likely by {line}" if line else ""
 
 
 def _place(rank: StackLines, lines: Iterable[Line]) -> str:
-    """Return the costliest of the lines, with its most frequent call."""
+    """Return the costliest of the lines as text, with its most frequent call."""
     line, call = _most(rank, lines)
     return f"{call.name}() at {line}" if call.name else str(line)
 
@@ -208,7 +209,7 @@ def _most(rank: StackLines, lines: Iterable[Line]) -> tuple[Line, Call]:
 def read_stack_lines(
     store: Store, uncovered: float = 0.0, metric: names.Metric = names.STACK_SAMPLES
 ) -> list[StackLines]:
-    """Return the samples of each rank that has at least ``_MIN_SAMPLES``.
+    """Return the stack samples of each rank that has at least ``_MIN_SAMPLES``.
 
     Own lines are weighted up to ``uncovered``, the untracked share of a step.
     """

@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 _PROFILED: Final = """SELECT min(number), max(number) FROM steps
     WHERE phase = $phase AND kept = $profiled"""
 _MIN_STEPS: Final = 60
-"""Minimum number of steps for a trend."""
 _CONFIDENCE: Final = 0.999
 _MIN_SLOWDOWN: Final = 0.1
-"""Slowdown that the confidence interval must exceed: a shared machine varies by that much."""
+"""Slowdown that the confidence interval must exceed, because a shared machine varies as much."""
 _START_DIVISOR: Final = 12
-"""The first 1/12 of the steps, at least five, is the start: it has hardly slowed down yet."""
+"""The first 1/12 of the steps is the start, which has hardly slowed down yet."""
 _AHEAD: Final = 64
-"""Number of first steps to ignore with a GPU: a host may run ahead by that many. It queues about a
-thousand launches, and the smallest training steps have 16. Those steps last as long as the host
-works, later ones as long as the GPU works."""
+"""Number of first steps to ignore with a GPU, because the host may run ahead by as many steps.
+
+It queues about a thousand launches, and the smallest training steps have 16. Those steps last as
+long as the host works, later ones as long as the GPU works.
+"""
 _MAX_WAITED: Final = 0.9
 """Share of the time in CPU waits above which the remaining time is not meaningful."""
 
@@ -37,7 +38,7 @@ _MAX_WAITED: Final = 0.9
 def find_step_drift(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if the last third of the steps is significantly longer than the first.
 
-    Drift that is only caused by CPU waits is excluded: another finding covers it.
+    Drift that is only caused by CPU waits is excluded, because another finding covers it.
     """
     row, series = row_of("step_drift"), _series(numbers)
     if series is None:
@@ -74,10 +75,10 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
 
 
 def _start_ns(series: StepSeries, early_ns: float) -> float:
-    """Return the step time before any drift, in ns: the first third is already slower.
+    """Return the step time before any drift, in ns, because the first third is already slower.
 
-    If the very first steps are longer, because caches and clocks were not warm, the first third
-    counts.
+    If the very first steps are longer, because caches and clocks were not warm, the mean of the
+    first third (``early_ns``) counts.
     """
     begin = estimate_mean(series.durations_ns[: len(series.numbers) // _START_DIVISOR], TRIMMED)
     return min(early_ns, begin.value)
@@ -86,7 +87,7 @@ def _start_ns(series: StepSeries, early_ns: float) -> float:
 def _wait_correction(numbers: RunNumbers, series: StepSeries, third: int) -> float:
     """Return the factor that removes the effect of CPU waits from the slowdown of late steps.
 
-    1.0 if waits are unknown; 0.0 if they exceed ``_MAX_WAITED``.
+    1.0 if waits are unknown; 0.0 if they exceed ``_MAX_WAITED``. ``third`` is a third of the steps.
 
     The factor is cubed: threads that compute together progress only while all have a CPU, and
     frequent synchronization multiplies the loss. Two threads with half of the CPUs each took 5.5

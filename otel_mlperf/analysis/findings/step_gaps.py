@@ -1,9 +1,9 @@
-"""Finding of time between steps that no section explains, and time that surrounds checkpoints.
+"""Finding of time between steps that no section explains, and time around checkpoints.
 
 At the end of an epoch a loop may count, plot or reload data before the next epoch. Time in sections
-is excluded: it has its own row or finding. Around a checkpoint a program may rename the file,
-remove the previous one or copy it. If a gap contains no other span than checkpoints, all of its
-time except the saving is attributed to work around the checkpoint.
+is excluded, because it has its own row or finding. Around a checkpoint, the user's program may
+rename the file, remove the previous one or copy it. If a gap contains no other span than
+checkpoints, all of its time except the saving is attributed to work around the checkpoint.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AROUND: Final = f"""WITH {GAPS},
 
 @once_a_run
 def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
-    """Return the time in ns around all checkpoints outside steps.
+    """Return the time in ns per rank around all checkpoints outside steps.
 
     It is the median over gaps without other spans, times the number of checkpoints; 0.0 if such
     gaps are too few.
@@ -64,7 +64,7 @@ def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
 _MIN_STEPS: Final = 10
 """Minimum number of steps for a share that the first steps do not dominate."""
 _MIN_GAP_NS: Final = 1_000_000
-"""Minimum length of a gap: every loop has shorter ones."""
+"""Minimum length of a gap, because every loop has shorter ones."""
 _LONG: Final = f"""WITH {GAPS}
     SELECT count(*), coalesce(sum(b - a), 0) FROM gaps WHERE b - a > $least"""
 

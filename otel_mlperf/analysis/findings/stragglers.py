@@ -1,9 +1,9 @@
-"""Findings of stragglers: ranks that hold up the other ranks.
+"""Findings of stragglers: ranks for which the other ranks wait.
 
 A rank's excess time counts as its own work only if it is not a wait for a CPU, or for the buffers
 that DDP broadcasts before the forward pass. A rank that is slower in its forward pass is probably
-as much slower in its backward pass. That part is estimated, not measured: backward sections also
-contain the waits for other ranks.
+as much slower in its backward pass. That part is estimated, not measured, because backward sections
+also contain the waits for other ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SHARED: Final = (names.COMMUNICATION, names.BACKWARD)
 _EXCHANGES: Final = "SELECT count(*) FROM readings WHERE name = $name"
 _MIN_FORWARD_NS: Final = 5_000_000
-"""Minimum excess of a forward pass: a smaller excess may be the latency of a buffer broadcast."""
+"""Excess of a forward pass from which it is not only the latency of a buffer broadcast."""
 _MIN_GAIN, _MAX_GAIN = 0.7, 1.2
 """Minimum and maximum fraction of a rank's excess that the other ranks wait for."""
 _MIN_EXPLAINED: Final = 0.5
@@ -39,9 +39,9 @@ _MIN_EXPLAINED: Final = 0.5
 
 @once_a_run
 def find_stragglers(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank whose own work takes far longer.
+    """Return one finding per rank whose own work takes far longer than that of the other ranks.
 
-    Ranks with more data than the other ranks are excluded: they have another finding.
+    Ranks with more data than the other ranks are excluded, because they have another finding.
     """
     steps = numbers.summary.steps
     if steps is None or numbers.summary.rank is not None:
@@ -88,7 +88,10 @@ def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
 def _is_work(
     more_ns: Mapping[str, float], moved: _CpuExcess | None, steps: StepFigures, *, is_ddp: bool
 ) -> bool:
-    """Return whether enough of a rank's excess is its own work and not a wait."""
+    """Return whether enough of a rank's excess is its own work and not a wait.
+
+    ``more_ns`` is the excess by section, ``moved`` the CPU excess (None: unknown).
+    """
     more = sum(more_ns.values()) / steps.mean_ns
     if moved is not None and more - moved.waits < row_of("straggler").min_step_share:
         return False
@@ -102,8 +105,9 @@ def _is_work(
 def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str, float]]:
     """Return the excess in ns by rank and section, without waits for other ranks.
 
-    Before its forward pass DDP synchronizes the buffers of all ranks, such as those of batch norms.
-    The rank that arrives first waits there, so its excess is smaller than that of the late rank.
+    Before its forward pass, DDP synchronizes the buffers of all ranks, such as those of batch
+    norms. The rank that arrives first waits there, so its excess is smaller than that of the late
+    rank.
     """
     categories = {section.name: section.category for section in steps.rows}
     own = {}
@@ -183,10 +187,10 @@ def _gain(
 ) -> Gain:
     """Return the wait that the other ranks save if this rank is as fast as the median.
 
-    Steps of all ranks take equally long: the other ranks wait in their backward passes for this
-    rank's excess. Its excess in its own backward pass adds to that wait. This part is unknown:
+    Steps of all ranks take equally long, because the other ranks wait in their backward passes for
+    this rank's excess. Its excess in its own backward pass adds to that wait. This part is unknown:
     between zero and the relative excess of its forward pass. If the CPU work of the main thread is
-    known, it determines the gain: waiting ranks do no work.
+    known, it determines the gain, because waiting ranks do no work.
     """
     least = most = sum(more_ns.values()) / steps.mean_ns
     most += _hidden_ns(rank, more_ns, steps) / steps.mean_ns

@@ -4,10 +4,9 @@
 which synchronizes with a GPU. Measured cost on two machines: 56 to 158 µs per operation, more for
 deeper calls.
 
-*Float32 products*: the time that a device with tensor cores needs, without and with TF32, follows
-from the floating point operations and the peaks of its data sheet. Such kernels reach about 60 % of
-the peak, and the work around them also becomes faster in a smaller type. There is no gain if the
-host sets the pace. A gain that exceeds the time of the passes is discarded as miscounted.
+*Float32 products* take longer without TF32, in proportion to the peaks of a device with tensor
+cores. The work around them also becomes faster in a smaller type. There is no gain if the host sets
+the pace. A gain that exceeds the time of the passes is discarded as miscounted.
 
 *Repeated compilation*: torch.compile compiles a graph on its first call, and again for a batch of
 another size, such as the last batch of an epoch. Up to three compiling steps after the first are
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for a typical step."""
 _MIN_NS, _MAX_NS = 50_000.0, 160_000.0
 """Cost of anomaly detection per operation: minimum and maximum."""
 _REACHED: Final = 0.6
@@ -52,7 +50,7 @@ WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
 
 
 def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding, for the first rank with anomaly detection on in its latest graph."""
+    """Return one finding for the first rank whose latest autograd graph had anomaly detection."""
     steps, row = numbers.summary.steps, row_of("anomaly_detection")
     on = [rank for rank, is_on in numbers.latest(names.AUTOGRAD_ANOMALY).items() if is_on]
     operations = _per_step(numbers, names.GRAPH_NODES) if on else {}
@@ -78,7 +76,7 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding, for the first rank whose GPU could run the model's products in TF32."""
+    """Return one finding for the first rank whose GPU could run the model's products in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
     counted = _per_step(numbers, names.GRAPH_FLOAT32)
     if steps is None or not counted:
@@ -139,21 +137,21 @@ def _devices(numbers: RunNumbers) -> dict[int, str | None]:
 
 
 _USUAL: Final = 3
-"""Usual number of compiling steps after the first: the last batch of a pass and a first validation
-need their own graphs. Up to this number only costly compilations (``_LARGE``) are reported, and
-below it only if sizes vary as well."""
+"""Usual number of compiling steps after the first, for odd last batches and a first validation.
+
+Up to this number only costly compilations (``_LARGE``) are reported, and below it only if sizes
+vary as well.
+"""
 _LARGE: Final = 0.2
 """Share of the steps' time that few compilations must reach to be reported."""
 _VARIED: Final = 0.1
-"""Share of the steps without the most common batch size above which sizes vary throughout: the last
-batches of passes are rarer."""
+"""Share of the steps without the most common batch size above which sizes vary throughout."""
 _SOON: Final = 5
-"""Number of first steps in which no pass through the data ends: a second shape within them is not
-an odd last batch."""
+"""Number of first steps within which a second shape is not the odd last batch of a pass."""
 
 
 def find_recompilation(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if compilations exceed the threshold share of the steps."""
+    """Return one finding if compilations exceed the threshold share of the steps' time."""
     row, series = row_of("recompilation"), numbers.steps
     compiling = [one.own_ns for one in numbers.sections if one.category == names.COMPILE]
     if series is None or not compiling:
@@ -193,7 +191,7 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_varied(elements: NDArray[np.float64], compiled: NDArray[np.intp]) -> bool:
-    """Return whether shapes vary throughout; if sizes are unknown: whether one soon differs."""
+    """Return whether batch sizes vary throughout; if unknown, whether a compilation comes soon."""
     known = elements[~np.isnan(elements)]
     if len(known) < len(elements):
         return bool(compiled[0] < _SOON)

@@ -2,7 +2,7 @@
 
 If batches differ in size, a line ``duration = a + b · elements`` is fitted through the steps: b is
 the time per element. Padding is the number of elements of a batch beyond those of its samples
-before collation. Without padding a step takes ``b · padding`` less.
+before collation. Without padding, a step takes ``b · padding`` less.
 
 If all batches have the same size, token counts give the padding as a share p of all positions. The
 saving in forward and backward pass is p if each position costs the same time, and ``1 - (1 - p)²``
@@ -25,23 +25,22 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _MIN_STEPS: Final = 30
-"""Minimum number of steps for a line fit."""
 _EXPLAINED: Final = 0.3
-"""Minimum share of the steps' variance that the line must explain (r²)."""
+"""Minimum share of the variance of step times that the line must explain (r²)."""
 _UNEVEN: Final = 0.1
-"""Minimum standard deviation of the sizes, as a share of their mean."""
+"""Minimum standard deviation of the batch sizes, as a share of their mean."""
 _USUAL: Final = 0.98
 """Quantile of step times above which steps are outliers and excluded from the fit."""
 _REMAINING: Final = 0.25
 """Fraction of the padding that remains if batches are only sorted roughly."""
 _MIN_PADDING: Final = 0.2
-"""Minimum padding as a share of the positions: every batch has some padding."""
+"""Minimum padding as a share of all positions, because every batch has some padding."""
 _COUNTED: Final = """SELECT sum(most) FROM (SELECT max(value) AS most FROM readings
     WHERE name = $name GROUP BY rank, restart)"""
 
 
 class _Line(NamedTuple):
-    """Line fitted through the work of steps over the elements of their batches."""
+    """Line fitted through the work of steps, by the number of elements of their batches."""
 
     per_element_ns: float
     explained: float

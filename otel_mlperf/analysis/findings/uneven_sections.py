@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.steps.step_series import SectionSeries
 
 _MIN_STEPS: Final = 60
-"""Minimum number of steps to judge the variation of a section."""
 _SLOWDOWN_PER_WAIT: Final = 2.0
-"""Slowdown of a step as a multiple of a thread's CPU wait: other threads wait for that thread."""
+"""Slowdown of a step as a multiple of a thread's CPU wait, because other threads wait for it."""
 _ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE)
 """Categories that naturally vary and have their own findings."""
 
@@ -32,7 +31,7 @@ _ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE
 def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
     """Return one finding per section whose p95 far exceeds its median.
 
-    The mean excess over the median must reach the threshold share of a step.
+    The mean excess over the median must also reach the minimum share of a step.
     """
     row, steps = row_of("uneven_section"), numbers.steps
     if steps is None or len(steps.numbers) < _MIN_STEPS:

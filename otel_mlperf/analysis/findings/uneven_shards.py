@@ -19,18 +19,16 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps of each rank, to compare the ranks' numbers of steps."""
 
 
 class _Amount(NamedTuple):
-    """Amount of data (steps, samples or elements) by rank."""
+    """Amount of data by rank: ``what`` is steps, samples or elements."""
 
     what: str
     by_rank: dict[int, float]
 
     @property
     def most(self) -> int:
-        """Return the rank with the largest amount."""
         return max(self.by_rank, key=lambda rank: self.by_rank[rank])
 
     @property
@@ -47,7 +45,7 @@ class _Amount(NamedTuple):
 
 @once_a_run
 def find_uneven_shards(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if a rank's data exceeds the threshold multiple of the median."""
+    """Return one finding if a rank's amount of data is too large a multiple of the median."""
     steps, row = numbers.summary.steps, row_of("uneven_shards")
     if steps is None or numbers.summary.rank is not None or len(steps.ranks) < 2:
         return []
@@ -71,7 +69,7 @@ def _in_steps(ranks: list[RankSteps]) -> list[_Amount]:
 
 
 def _of_run(numbers: RunNumbers, made: _Amount) -> Finding:
-    """Return the finding of a rank with more steps: the other ranks finish earlier."""
+    """Return the finding of a rank with more steps, after which the other ranks have ended."""
     steps = numbers.summary.steps
     assert steps is not None
     long_ns = next(one.mean_ns * one.count for one in steps.ranks if one.rank == made.most)
@@ -81,7 +79,7 @@ def _of_run(numbers: RunNumbers, made: _Amount) -> Finding:
 
 
 def _of_step(numbers: RunNumbers, amount: _Amount, ranks: list[RankSteps]) -> Finding:
-    """Return the finding of a rank with more data per step: the other ranks wait in each step."""
+    """Return the finding of a rank with more data per step: other ranks wait in each step."""
     most = next(one for one in ranks if one.rank == amount.most)
     # The rank's own work scales with the amount; the constant part of a step is unknown.
     own_ns = most.step_ns - most.collectives_ns

@@ -28,7 +28,7 @@ _MAX_ROWS: Final = 1 << 15
 
 
 class PublishedNow(NamedTuple):
-    """Latest readings and warnings that this node's agent has published."""
+    """Latest readings and warnings that the agent on this node has published."""
 
     readings: list[Value]
     read_ns: int
@@ -51,7 +51,10 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
-    """Return the live state of the ranks on this node, by rank, without ranks of other users."""
+    """Return the live state of this node's ranks by rank, without ranks of other users.
+
+    ``now_ns`` is the Unix time. Ranks whose process has ended are omitted.
+    """
     by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
         try:
@@ -69,7 +72,10 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
 
 
 def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
-    """Return the agent's latest readings with their Unix time, or None if none are published."""
+    """Return what the agent on this node published last; None if it has published no readings.
+
+    ``now_ns`` is the Unix time.
+    """
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
         news = read_readings(folder)
@@ -116,7 +122,8 @@ def look_at(journal: JournalReader, shift_ns: int) -> Looked:
 def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[str, int | None]:
     """Return name and age in ns of the innermost open section of the main thread.
 
-    The main thread is that of the oldest open section, which is the run.
+    The main thread is that of the oldest open section, which is the run. An empty name and None if
+    no section is open.
     """
     table = journal.open_sections()
     if not len(table):
@@ -128,7 +135,7 @@ def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[s
 
 
 def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[str, list[StepSeen]]:
-    """Return the phase of the newest steps (training takes precedence), and the steps."""
+    """Return the phase of the newest steps and its steps; training precedes any other phase."""
     sections = rows_of_kind(rows, Kind.SECTION)
     of_step = np.isin(sections["name"], _numbers(entries, names.STEP))
     own = sections[of_step & (sections["span"] == sections["root"])]
@@ -142,7 +149,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
     seen = []
     for row in own:
         span, start, end = (int(row[field]) for field in ("span", "start", "end"))
-        if span not in numbers:  # the start record of the step was overwritten
+        if span not in numbers:  # the step's start record was overwritten
             continue
         payload = payloads.ready.get(span) or {}
         seen.append(
@@ -161,7 +168,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
 
 
 def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[int, int]:
-    """Return each step's data wait on the step's thread, in ns, by the step's span."""
+    """Return the ns of data wait on each step's thread, by the step's span id."""
     tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
     waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
     # A nested wait is already included in the outer one.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Value = tuple[int | None, str, dict[str, Any], float]
-"""Rank (None: of the node), metric, labels, value."""
+"""One reading: rank (None: of the node), metric name, labels, value."""
 _FIELDS: Final = {
     names.GPU_UTILIZATION.name: "utilization",
     names.GPU_MEMORY_USAGE.name: "memory_bytes",
@@ -60,7 +60,7 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
-    """Return the GPUs, with GPUs of ranks first; MIG instances are excluded."""
+    """Return the latest readings of each GPU, GPUs of ranks first; MIG instances are excluded."""
     devices: dict[str, DeviceNow] = {}
     for rank, metric, labels, value in values:
         if metric not in _OF_DEVICES or not _is_of_a_whole_gpu(labels):
@@ -89,7 +89,7 @@ def _is_of_a_whole_gpu(labels: dict[str, Any]) -> bool:
 
 
 def find_usage(values: Iterable[Value]) -> dict[int, Usage]:
-    """Return the resource use of each rank."""
+    """Return the resource use by rank; readings of the node are ignored."""
     by_rank: dict[int, Usage] = {}
     shares: dict[int, float] = {}
     limits: dict[int, float] = {}

@@ -33,7 +33,7 @@ class RequestsSeen(NamedTuple):
     them."""
     failed: int
     since_ns: int
-    """Time since the end of the first of these requests."""
+    """Time since the end of the first request in ``took_ns``; 0 if there is none."""
 
 
 class RequestsNow(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,10 @@ class RequestsNow(msgspec.Struct, frozen=True, kw_only=True):
 def look_at_requests(
     journal: JournalReader, entries: dict[int, list[Any]], rows: Rows
 ) -> list[RequestsSeen]:
-    """Return one journal's requests by name; ``rows`` are its newest rows."""
+    """Return the requests in one journal, grouped by name.
+
+    ``rows`` are the journal's newest rows, ``entries`` its entries by number.
+    """
     now_ns = time.monotonic_ns()
     sections = rows_of_kind(rows, Kind.SECTION)
     sections = sections[sections["end"] + np.uint64(_RECENT_NS) > now_ns]
@@ -110,5 +113,5 @@ def _together(name: str, seen: list[RequestsSeen]) -> RequestsNow:
 
 
 def _exact(took: list[int], share: float) -> int | None:
-    """Return the quantile by nearest rank, or None for an empty list."""
+    """Return the quantile by nearest rank of a sorted list; None if the list is empty."""
     return took[math.ceil(share * len(took)) - 1] if took else None

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.run_folders import RunFolder
 
 _LATE_NS: Final = 60 * 10**9
-"""A reading this much older than the newest belongs to a device or process that no longer
-exists."""
+"""A series whose latest reading is this much older than the newest of the run has ended."""
 
 
 MAX_STEPS: Final = 60
@@ -43,7 +42,7 @@ class StepSeen(NamedTuple):
 
 
 class StoredRank(msgspec.Struct, kw_only=True):
-    """One rank as stored in the run folder."""
+    """Final or latest state of one rank in the run folder."""
 
     host: str
     outcome: str
@@ -51,14 +50,14 @@ class StoredRank(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as stored in its folder."""
+    """Final or latest state of a run in its folder."""
 
     outcome: str
     phase: str
     last_ns: int
-    """Time of the latest record."""
+    """Unix time of the latest record."""
     read_ns: int
-    """Time of the latest reading; 0: never."""
+    """Unix time of the latest reading; 0: there are no readings."""
     steps_expected: int | None
     last: dict[str, float]
     ranks: dict[int, StoredRank]
@@ -66,7 +65,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(run: RunFolder) -> Stored:
-    """Return the latest steps, values and readings.
+    """Return the latest state of a run, with the last steps of each rank.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -95,7 +94,7 @@ def read(run: RunFolder) -> Stored:
 
 
 def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
-    """Return the last steps of each rank, in order."""
+    """Return the last steps of each rank with the rank, in order."""
     rows = store.rows(
         "WITH last AS (SELECT * FROM steps WHERE phase = $phase QUALIFY row_number() OVER "
         "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $most), "

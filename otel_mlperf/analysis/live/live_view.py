@@ -102,8 +102,6 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="l
 
 
 class _Rates(NamedTuple):
-    """Rates per second."""
-
     steps: float | None
     samples: float | None
     tokens: float | None
@@ -118,10 +116,10 @@ class LiveWatch:
         self._stored: Stored | None = None
         self._read_ns = 0
         self._whole: dict[str, Any] | None = None
-        """Figures of the whole run, once it has ended."""
+        """Figures of the whole run; None until the run has ended."""
 
     def look(self) -> Live:
-        """Return the current state of the run.
+        """Return the current state of the run or, if it has ended, its final state.
 
         Raises:
             StoreError: a file of the run cannot be read.
@@ -149,7 +147,7 @@ class LiveWatch:
 
 
 def _whole_run(run: RunFolder) -> dict[str, Any]:
-    """Return the figures of all steps of a run that has ended."""
+    """Return the fields of ``Live`` that cover all steps of a run that has ended."""
     store = Store(run.path)
     processes = read_processes(store)
     figures: dict[str, Any] = {"duration_ns": processes.duration_ns}
@@ -263,13 +261,13 @@ def _rank(
 
 
 def _waited(steps: list[StepSeen]) -> float | None:
-    """Return the steps' data wait divided by their duration."""
+    """Return the steps' data wait divided by their duration; None without steps."""
     duration = sum(step.duration_ns for step in steps)
     return sum(step.waited_ns for step in steps) / duration if duration else None
 
 
 def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
-    """Return the current rates.
+    """Return the rates per second at the Unix time ``at_ns``; ``steps`` are the last steps by rank.
 
     A rank's rate is the amount in its recent steps divided by the time since the start of the first
     of them. So the rate of a hanging rank decreases steadily. Step rates are averaged over ranks,

@@ -1,1 +1,1 @@
-"""Data of a run's HTML page: the run's own answers and its course over time."""
+"""Data of a run's HTML page: its summary, charts, events and comparisons."""

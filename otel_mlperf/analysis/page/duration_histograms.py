@@ -47,7 +47,11 @@ class DurationHistogram(msgspec.Struct, frozen=True, kw_only=True):
 def read_histograms(
     store: Store, steps: StepFigures | None, *, has_warm_up: bool
 ) -> list[DurationHistogram]:
-    """Return histograms of the steps, then of the sections with most time, if frequent enough."""
+    """Return histograms of the steps, then of the sections with most time.
+
+    Steps and sections with too few durations have no histogram. ``has_warm_up`` excludes the first
+    step.
+    """
     found = []
     if steps is not None:
         values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
@@ -63,7 +67,10 @@ def read_histograms(
 def _histogram(
     name: str, place: str, scale: int, by_index: Mapping[int, int], *, in_step: bool
 ) -> DurationHistogram:
-    """Merge exponential buckets of ``scale`` into at most ``_MAX_BARS`` bars."""
+    """Merge exponential buckets of ``scale`` into at most ``_MAX_BARS`` bars.
+
+    ``by_index`` contains the count of each bucket.
+    """
     filled = [index for index, count in by_index.items() if count]
     low, high = min(filled, default=0), max(filled, default=0)
     halvings = 0

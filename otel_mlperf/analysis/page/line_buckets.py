@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 MOST: Final = 300
-"""Maximum number of time buckets of a run."""
+"""Maximum number of time buckets per line."""
 _MAX_LINES: Final = 8
 _MAX_VALUES: Final = 6
 _PARTS: Final = """SELECT {key}, $begin + $width * ((time_ns - $begin) // $width) AS piece_ns,
@@ -87,7 +87,10 @@ _READINGS: Final = (
 
 
 def read_reading_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
-    """Return charts of process, device and host readings between two times, if there are any."""
+    """Return charts of process, device and host readings between two Unix times, in ns.
+
+    A metric without readings has no chart.
+    """
     charts = []
     for wanted in _READINGS:
         parts = _parts(
@@ -109,7 +112,7 @@ def read_reading_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]
 
 
 def read_value_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
-    """Return charts of the program's logged values, one for each of the first few names."""
+    """Return charts of the values that the user's program logged, for the first few names."""
     chosen = store.rows(
         "SELECT name FROM values GROUP BY name HAVING count(*) > 1 "
         "ORDER BY min(time_ns), name LIMIT $most",
@@ -160,7 +163,7 @@ def _line_name(rank: int | None, labels: dict[str, str]) -> str:
 
 
 def _line(name: str, rows: list[Any], *, is_rest: bool = False) -> Line:
-    # Sorted by time: several nodes or label sets may have the same name.
+    # Several nodes or label sets may have the same name: their rows have to be merged by time.
     rows.sort()
     times, low, mean, high, _ = map(list, zip(*rows, strict=True))
     if is_rest:
@@ -182,7 +185,7 @@ def _chart(
 
 
 def _together(lines: list[Line]) -> Line:
-    """Merge lines into their mean per bucket, with the minimum and the maximum."""
+    """Merge lines into one line: per bucket the mean of the means, the minimum and the maximum."""
     pieces: dict[int, list[tuple[float, float, float]]] = {}
     for line in lines:
         for at, *point in zip(line.time_ns, line.min, line.mean, line.max, strict=True):

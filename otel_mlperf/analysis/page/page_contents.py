@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _MAX_MOMENTS: Final = 300
-"""Maximum number of moments per kind: more could not be distinguished."""
+"""Maximum number of moments per kind, because more could not be distinguished."""
 _EPOCHS: Final = """SELECT epoch, min(start_ns), max(end_ns) FROM steps
 WHERE phase = $phase AND epoch IS NOT NULL GROUP BY epoch, restart ORDER BY min(start_ns)"""
 # Consecutive steps of another phase, without a step of the main phase between them.
@@ -70,7 +70,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_moments(store: Store, summary: Summary) -> list[Moment]:
-    """Return the moments in time order; at most ``_MAX_MOMENTS`` of each kind, the first ones."""
+    """Return the moments of a run in time order, at most ``_MAX_MOMENTS`` of each kind."""
     phase = summary.steps.phase if summary.steps else ""
     found = [
         Moment(kind="epoch", name=f"epoch {epoch}", time_ns=begin, duration_ns=end - begin)
@@ -155,7 +155,7 @@ class RunPage(RunCourse, frozen=True, kw_only=True):
 
 
 def read_page(runs: Sequence[RunFolder]) -> RunPage:
-    """Return the page about the last of ``runs``, compared with the other runs.
+    """Return the page about the last of ``runs``, with comparisons of the runs with the first run.
 
     Raises:
         StoreError: a file of a run cannot be read.
@@ -177,7 +177,7 @@ def read_page(runs: Sequence[RunFolder]) -> RunPage:
 
 
 def read_course(store: Store, summary: Summary) -> RunCourse:
-    """Return the chart data of a run.
+    """Return the charts and moments of a run.
 
     Raises:
         StoreError: a file of the run cannot be read.

@@ -48,7 +48,10 @@ class RankMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_rank_map(store: Store, steps: StepFigures, *, has_warm_up: bool) -> RankMap | None:
-    """Return the rank map, or None for a run of one rank."""
+    """Return the rank map; None for a run of one rank, or without steps.
+
+    ``has_warm_up`` excludes the first step.
+    """
     if len(steps.ranks) < 2:
         return None
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}

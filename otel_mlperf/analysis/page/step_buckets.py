@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 MOST: Final = 500
-"""Maximum number of buckets of a page: a screen has no more columns."""
+"""Default for the maximum number of buckets: a screen has no more columns."""
 OTHERS: Final = "others"
 _MAX_SECTIONS: Final = 8
 # Buckets are assigned per step, not per step and rank: then the sections of 6 million steps of
@@ -81,7 +81,10 @@ class StepBuckets(msgspec.Struct, frozen=True, kw_only=True):
 def read_step_buckets(
     store: Store, steps: StepFigures, *, has_warm_up: bool, most: int = MOST
 ) -> StepBuckets | None:
-    """Return the buckets of the steps in the summary's figures; None without steps."""
+    """Return at most ``most`` buckets of the steps in the summary's figures; None without steps.
+
+    ``has_warm_up`` excludes the first step.
+    """
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
     sql = f"{CHOSEN} SELECT count(DISTINCT (restart, n)) FROM chosen"
     ((count,),) = store.rows(sql, **values)

@@ -21,7 +21,7 @@ _MAX: Final = 10_000
 
 
 class Grid(NamedTuple):
-    """Consecutive periods of equal length."""
+    """Consecutive periods of equal length, numbered from 0."""
 
     origin_ns: int
     every_ns: int
@@ -29,15 +29,15 @@ class Grid(NamedTuple):
     periods: int
 
     def begin_ns(self, number: int) -> int:
-        """Return the start of the period with that number."""
+        """Return the start of the period with that number, as Unix time."""
         return self.origin_ns + number * self.every_ns
 
 
 def parse_length(text: str) -> int:
-    """Parse ``15m``, ``1h`` or ``1d`` into nanoseconds.
+    """Parse the length of a period, like ``15m``, ``1h`` or ``1d``, into nanoseconds.
 
     Raises:
-        UsageError: the text is none of these.
+        UsageError: the text is not a number of minutes, hours or days.
     """
     found = _LENGTH.fullmatch(text)
     if not found:
@@ -46,10 +46,10 @@ def parse_length(text: str) -> int:
 
 
 def lay_grid(first_ns: int, last_ns: int, every_ns: int) -> Grid:
-    """Return the grid of periods from ``first_ns`` to ``last_ns``, both included.
+    """Return the grid of periods from ``first_ns`` to ``last_ns`` (Unix time), both included.
 
     Raises:
-        UsageError: there are too many periods.
+        UsageError: there would be too many periods.
     """
     offset_s = time.localtime(first_ns // 10**9).tm_gmtoff
     local_s = first_ns // 10**9 + offset_s

@@ -43,13 +43,13 @@ def read_use_by_period(store: Store, grid: Grid) -> dict[int, PeriodProcess]:
         main=json.dumps({names.PROCESS_ROLE: "main"})[1:-1],
         origin=grid.origin_ns,
         every=grid.every_ns,
-        last=grid.periods - 1,  # includes a reading at the very end
+        last=grid.periods - 1,
     )
     return {period: PeriodProcess(cpus=cpus, memory_peak_bytes=peak) for period, cpus, peak in rows}
 
 
 def lived_by_period(processes: Processes, grid: Grid) -> list[int]:
-    """Return for each period the time in ns in which at least one process existed."""
+    """Return for each period the time in ns in which at least one process of the run existed."""
     lived = [0] * grid.periods
     until = grid.origin_ns
     for process in sorted(processes.all, key=lambda one: one.start_ns):
@@ -111,6 +111,12 @@ def read_periods(
 ) -> Periods:
     """Return the stored figures of a run, by periods of ``every_ns``, a multiple of a minute.
 
+    Args:
+        run: the run.
+        every_ns: the length of a period.
+        rank: the only rank to read; None: all ranks.
+        phase: the phase of the steps; None: the main phase, and requests.
+
     Raises:
         NoSuchRun: no process of that rank is known.
         NoSuchPhase: the run has no steps of that phase, or no requests.
@@ -124,7 +130,7 @@ def read_periods(
     of_steps = main_phase(store) if phase is None else chosen_phase(run, store, phase)
     grid = lay_grid(*_bounds(store, processes, run.facts.started_ns), every_ns)
     steps = read_steps_by_period(store, of_steps, grid) if of_steps else {}
-    # If a phase is requested, requests are excluded: they belong to no phase.
+    # If a phase is requested, requests are excluded, because they belong to no phase.
     has_requests = phase is None or of_steps is None
     requests = read_requests_by_period(store, grid.origin_ns, every_ns) if has_requests else {}
     undated = requests.pop(None, [])
@@ -155,7 +161,7 @@ def read_periods(
 
 
 def _bounds(store: Store, processes: Processes, started_ns: int) -> tuple[int, int]:
-    """Return the times of the first and the last record."""
+    """Return the Unix times of the first and the last record."""
     ((first, last),) = store.rows(
         "SELECT min(t), max(t) FROM (SELECT end_ns AS t FROM steps UNION ALL "
         "SELECT minute_ns FROM durations)"

@@ -34,20 +34,20 @@ _OURS: Final = re.compile(r"(.*/)?otel_mlperf/(recorder|journal|integrations|pyt
 
 
 class WindowFunctions(NamedTuple):
-    """Functions of profiler windows, largest first."""
+    """Python functions in the profiler windows of a run, largest first."""
 
     windows: int
     ranks: int
     duration_ns: int
-    """Duration of the windows that have functions."""
+    """Sum of the durations of the windows that have functions."""
     functions: Sequence[dict[str, Any]]
     """Name, file and line, the section with most of the time, calls and times."""
 
 
 def read_window_functions(store: Store, section: str | None = None) -> WindowFunctions | None:
-    """Return the functions of windows; None if there are none.
+    """Return the Python functions of all profiler windows; None if no window has any.
 
-    With ``section``, only functions that spent most of their time in it.
+    If ``section`` is given, only functions that spent most of their time in that section.
     """
     ((windows, ranks, duration_ns),) = store.rows(_WINDOWS)
     if not windows:

@@ -34,7 +34,7 @@ _Row = TypeVar("_Row", bound=Row)
 
 
 class Whole(NamedTuple):
-    """Reference times of the shares."""
+    """Times to which the shares of rows are relative."""
 
     window_ns: int
     """Duration of the windows, or of a step, summed over all ranks."""
@@ -43,13 +43,16 @@ class Whole(NamedTuple):
 
 
 def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts]) -> list[KernelRow]:
-    """Return the rows of the table, longest first; streams by busy time."""
+    """Return the rows of the kernels table, longest first; streams are sorted by busy time.
+
+    ``rows`` are the totals to group by ``by``. Empty if no recorded work has such a group.
+    """
     if by == "stream":
         return _streams(rows, windows)
     is_device = of.busy_ns is not None
     mine = rows_of(rows, by, is_device=is_device)
     if not any(row.name for row in mine):
-        return []  # no recorded work has such a group
+        return []
     measured = "total_ns"
     whole = of.window_ns if of.busy_ns is None or by == "annotation" else of.busy_ns
     if by == "operator":
@@ -67,7 +70,10 @@ def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts])
 
 
 def choose_rows(kernels: Kernels, top: int | None) -> Kernels:
-    """Return only the first ``top`` rows, with sums of the remaining rows and of all rows."""
+    """Return the kernels with only the first ``top`` rows (None: all), and sums of the other rows.
+
+    ``more`` is the sum of the remaining rows, ``together`` that of all rows.
+    """
     rows = kernels.rows
     more = rows[len(rows) if top is None else top :]
     return replace(
@@ -126,7 +132,10 @@ def _distinguished(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> lis
 
 
 def _row(rows: list[TotalRow], measured: str, whole: int, nameless: str) -> KernelRow:
-    """Return the row of one name, with the section that has most of its time in all windows."""
+    """Return the row of one name, with the section that has most of its time in all windows.
+
+    The share is the column ``measured`` divided by ``whole``; ``nameless`` replaces an empty name.
+    """
     first = rows[0]
     # Quantiles of several windows cannot be merged: only a single window has them.
     single = first if len(rows) == 1 else None
@@ -163,7 +172,7 @@ def device_figures(rows: list[StreamRow], keys: tuple[str, ...]) -> list[DeviceF
 def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
     """Sum figures of several windows, devices or streams.
 
-    ``only``: a row with the rank, device and stream of all rows; None if they differ.
+    ``only``: a row with the rank, device and stream of all rows; None if these differ.
     """
     single = rows[0] if len(rows) == 1 else None
     delays = [row.delay_max_ns for row in rows if row.delay_max_ns is not None]
@@ -181,7 +190,7 @@ def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
 
 
 def _streams(rows: WindowTables, windows: Sequence[WindowFacts]) -> list[KernelRow]:
-    """Return the streams by busy time; ``share`` is relative to their windows."""
+    """Return one row per stream by busy time; the share is relative to the stream's windows."""
     keys = ("rank", "device", "stream")
     streams = grouped([row for row in rows.streams if row.stream is not None], keys)
     totals = grouped([row for row in rows.totals if row.what == "stream"], keys)
@@ -203,7 +212,7 @@ def _streams(rows: WindowTables, windows: Sequence[WindowFacts]) -> list[KernelR
 
 
 def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
-    """Return the busy time of the devices, summed; None without devices."""
+    """Return the sum of the devices' busy times in ns; None without devices."""
     times = [device.busy_ns for device in devices]
     return sum(times) if times else None
 

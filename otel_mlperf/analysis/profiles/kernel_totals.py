@@ -73,11 +73,14 @@ _WHAT: Final = {"operator": ("event", "operator"), "section": ("section", "")}
 
 
 _Device = tuple[int, int, int]
-"""Rank, device type and device."""
+"""Rank, device type and device index."""
 
 
 def read_peaks(store: Store) -> dict[_Device, dict[str, str]]:
-    """Return operator and section at the memory peak of each device; an empty name: none."""
+    """Return the names ``operator`` and ``section`` at the memory peak of each device.
+
+    A name is empty if no operator or section was active.
+    """
     peaks: dict[_Device, dict[str, str]] = {}
     for rank, restart, device_type, device, time_ns in store.rows(_PEAKS):
         peaks[rank, device_type, device] = about = {}
@@ -93,7 +96,7 @@ _MAX_GAPS: Final = 20
 
 
 def read_rows(run: RunFolder, rank: int | None = None) -> WindowTables:
-    """Return the rows of all windows of a run, or only of one ``rank``.
+    """Return the table rows of all profiler windows of a run, or only of one ``rank``.
 
     Raises:
         NoSuchWindow: the run, or that rank, has no windows.
@@ -122,7 +125,10 @@ def _read_rows(run: RunFolder, store: Store, rank: int | None) -> WindowTables:
 def read_kernels(
     run: RunFolder, source: str, by: By | None = None, rank: int | None = None
 ) -> Kernels:
-    """Return the totals of all windows of a run, or only of one ``rank``.
+    """Return the totals of all profiler windows of a run, or only of one ``rank``.
+
+    ``source`` is the displayed name of the run; ``by`` is the grouping, by default that of
+    ``find_kernels``.
 
     Raises:
         NoSuchWindow: the run, or that rank, has no windows.
@@ -140,7 +146,15 @@ def find_kernels(
     world_size: int | None = None,
     peaks: Mapping[_Device, dict[str, str]] = MappingProxyType({}),
 ) -> Kernels:
-    """Return the windows' totals, by default by kernel, or by operator if no device worked."""
+    """Return the totals of the windows in ``rows``.
+
+    Args:
+        rows: the table rows of the windows.
+        source: displayed name of the run or trace.
+        by: the grouping; None: by kernel, or by operator if no device worked.
+        world_size: number of ranks of the run; None: unknown.
+        peaks: operator and section at each device's memory peak, from ``read_peaks``.
+    """
     windows = find_windows(rows)
     # A row without a stream is the whole device: overlapping streams would sum to more.
     whole = [row for row in rows.streams if row.stream is None]
@@ -166,7 +180,7 @@ def find_kernels(
 
 
 def find_windows(rows: WindowTables) -> list[WindowFacts]:
-    """Return the windows by rank, in time order."""
+    """Return the facts about each profiler window, by rank and in time order."""
     known = read_completeness(rows.completeness)
     windows = [_window(row, known) for row in rows.windows]
     numbers = [row.number for row in rows.windows]
@@ -226,7 +240,7 @@ def _captured(text: str | None) -> CapturedWork | None:
 
 
 def find_collectives(rows: list[TotalRow]) -> list[CollectiveFigures]:
-    """Return the collectives of host annotations, longest first."""
+    """Return the collectives in host annotations, summed by name, longest first."""
     mine = [row for row in rows if row.what == "annotation" and row.kind]
     # The device has a copy of each annotation: including both would count everything twice.
     mine = [row for row in mine if not row.category.startswith("gpu_")]
@@ -242,7 +256,7 @@ def find_collectives(rows: list[TotalRow]) -> list[CollectiveFigures]:
 
 
 def find_collective_kernels(windows: list[WindowRow]) -> list[CollectiveKernels]:
-    """Return the collective kernels of all windows, longest first."""
+    """Return the collective kernels of all windows, by operation and group size, longest first."""
     parts: dict[tuple[str, int | None], list[CollectiveTotal]] = {}
     for window in windows:
         text = window.collectives
@@ -321,15 +335,15 @@ def find_step(
     by: By | None = None,
     world_size: int | None = None,
 ) -> Kernels:
-    """Return the step's kernels, or its operators if no device worked for it.
+    """Return the totals of one step.
 
     Args:
         tables: the rows of all windows.
         counted: the step's own rows of the tables, from ``kineto.counting.stored_step``.
         recorded: the events of the step.
-        source: name of the run or trace.
-        by: how rows are grouped.
-        world_size: number of ranks of the run.
+        source: displayed name of the run or trace.
+        by: the grouping; None: by kernel, or by operator if no device worked for the step.
+        world_size: number of ranks of the run; None: unknown.
     """
     # Busy times of concurrent devices are summed.
     devices = [row for row in counted.streams if row.stream is None]

@@ -34,7 +34,7 @@ _Rows = list[dict[str, Any]]
 
 
 class ProfiledStep(NamedTuple):
-    """A step as named by a profiler window."""
+    """A step that a profiler window of one rank contains, as named in the window."""
 
     name: str
     phase: str
@@ -47,7 +47,7 @@ class ProfiledStep(NamedTuple):
 
 
 def find_profiled(windows: Iterable[WindowRow]) -> list[ProfiledStep]:
-    """Return the steps that windows contain, sorted by rank, restart and time."""
+    """Return the steps that profiler windows contain, sorted by rank, restart and time."""
     profiled = []
     for row in sorted(windows, key=lambda row: (row.rank, row.restart, row.start_ns)):
         for name in json.loads(row.steps):
@@ -64,7 +64,8 @@ def choose_step(
 ) -> list[ProfiledStep]:
     """Return the step of that number on each rank; training takes precedence over other phases.
 
-    If several restarts have that number, only the newest restart is used.
+    ``looked_at`` names the run in the error message. If several restarts have that number, only the
+    newest restart is used.
 
     Raises:
         NoSuchStep: the step was not profiled; the message lists profiled steps.
@@ -103,7 +104,9 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
-    """Return the events of a step on all chosen ranks, and the sections that contain them.
+    """Return the events of a step on all ranks of ``chosen``, and the sections that contain them.
+
+    ``chosen`` is a result of ``choose_step``.
 
     Raises:
         NoSuchStep: the events of the step were evicted to make room for newer ones.
@@ -172,7 +175,7 @@ def _annotated(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
 
 
 def below_annotation(events: _Rows, chosen: Sequence[ProfiledStep]) -> StepEvents:
-    """Return the annotations with the step's name, and all their descendants."""
+    """Return the ``events`` that are annotations with the step's name, and their descendants."""
     name = chosen[0].name
     by_id = {row["span_id"]: row for row in events}
     inside: dict[str, bool] = {}

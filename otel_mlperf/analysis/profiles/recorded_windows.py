@@ -49,7 +49,7 @@ _METRICS: Final = (
 
 
 def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[str]:
-    """Return the names of finished traces that no table contains yet."""
+    """Return the file names of finished traces that no table contains yet."""
     # The name of a trace alone is not unique: two ranks may use the same name.
     known = {tuple(row) for row in store.rows("SELECT rank, restart, trace FROM windows")}
     unread = []
@@ -57,7 +57,7 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
         try:
             window = read_window(path)
         except JournalError:
-            continue  # unreadable: the agent logs it
+            continue  # the agent logs that the file is not readable
         is_known = (window.rank, window.restart, window.trace) in known
         if not is_known and rank in (None, window.rank):
             unread.append(window.trace)
@@ -65,13 +65,16 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
 
 
 def read_unknown_rows(store: Store) -> list[UnknownRows]:
-    """Return unidentified timeline rows of all windows, which may belong to a device."""
+    """Return the timeline rows of all windows that could not be identified.
+
+    Such a row may belong to a device.
+    """
     texts = store.rows("SELECT unknown_rows FROM windows WHERE unknown_rows IS NOT NULL")
     return [rows for (text,) in texts for rows in msgspec.json.decode(text, type=list[UnknownRows])]
 
 
 def read_left_out(store: Store) -> dict[str, int]:
-    """Return the number of windows that were not recorded, summed over ranks, by reason."""
+    """Return the number of profiler windows that were not recorded by reason, summed over ranks."""
     rows = store.rows(
         "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
         "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "
@@ -98,14 +101,14 @@ def read_completeness(rows: Iterable[CompletenessRow]) -> dict[str, WindowComple
 
 
 def is_complete(windows: Sequence[WindowFacts]) -> bool:
-    """Return whether no window is known to lack data."""
+    """Return whether no window is known to lack data; a window that was not checked is complete."""
     return all(window.completeness is None or window.completeness.is_complete for window in windows)
 
 
 def with_rank_losses(
     windows: Sequence[WindowFacts], numbers: Sequence[int | None]
 ) -> list[WindowFacts]:
-    """Add steps that only other ranks recorded to the losses of the windows.
+    """Return the windows; steps that only other ranks recorded are added to a window's losses.
 
     ``numbers`` contains the number of each window; None if the window was imported.
     """

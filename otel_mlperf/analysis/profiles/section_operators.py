@@ -1,4 +1,4 @@
-"""Operators and kernels under each section of a profiled step, rolled up by name.
+"""Operators and kernels under each section of a profiled step, summed by name.
 
 An operator's time is its self time, as in the totals of a window: without operators, annotations
 and sections that are nested in it on the same thread. So the operators on a section's thread and
@@ -50,7 +50,7 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
 
     Args:
         store: tables of the run.
-        step: trace id, rank and restart.
+        step: row with the trace id, rank and restart of the step.
         sections: rows of the step's sampled spans that are not events. Operators that no section
             contains are attributed to the first one.
     """
@@ -66,7 +66,7 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
 
 
 def roll_up_operators(events: list[_Row], sections: list[_Row]) -> dict[str, list[Operator]]:
-    """Return the operators of each section, from rows that are sorted by start."""
+    """Return the operators of each section by its span id; the rows must be sorted by start."""
     return _rolled_up(_Events(events, sections)) if events and sections else {}
 
 
@@ -95,7 +95,6 @@ class _Events:
         return above is not None
 
     def _counted_ancestor(self, row: _Row) -> _Row | None:
-        """Return the nearest counted ancestor."""
         above = self._by_id.get(row["parent_id"])
         while above is not None and above["span_id"] not in self._is_counted:
             above = self._by_id.get(above["parent_id"])
@@ -131,7 +130,7 @@ class _Events:
                 self.own[row["span_id"]] -= inner
 
     def place(self, row: _Row) -> Place:
-        """Return where an event ran, relative to its section."""
+        """Return where an event ran, relative to its section's thread."""
         if _is_device(row):
             return "device"
         section = self.sections[self.section[row["span_id"]]]
@@ -139,13 +138,13 @@ class _Events:
 
 
 def _is_within(row: _Row, outer: _Row) -> bool:
-    """Return whether an event used time of the outer one: both on the same thread of the host."""
+    """Return whether ``row`` used time of ``outer``: both ran on the same thread of the host."""
     is_on_host = not (_is_device(outer) or _is_device(row))
     return bool(is_on_host and outer["thread_id"] == row["thread_id"])
 
 
 def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
-    """Return the innermost operator around a section; spans do not record it as the parent."""
+    """Return the innermost operator around a section: spans do not record it as the parent."""
     around = [
         row
         for row in operators
@@ -172,7 +171,7 @@ def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
 
 
 def add_up(lists: Iterable[list[Operator]]) -> list[Operator]:
-    """Merge the operators of several sections that have the same name."""
+    """Merge the operators of several sections that have the same name and place."""
     grouped: dict[tuple[str, Place], list[Operator]] = defaultdict(list)
     for operator in (operator for of in lists for operator in of):
         grouped[operator.name, operator.place].append(operator)

@@ -255,7 +255,7 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
 
     @property
     def communication_ns(self) -> int:
-        """Return the time in which devices communicated."""
+        """Return the time in which devices communicated; 0 if no device worked."""
         spent_ns = (
             self.total.communication_ns if self.total else self.step and self.step.communication_ns
         )

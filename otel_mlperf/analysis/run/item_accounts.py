@@ -28,7 +28,7 @@ class RunAccount(msgspec.Struct, kw_only=True):
 
     @property
     def adds_up(self) -> bool:
-        """Return whether every item is accounted for."""
+        """Return whether every created item has ended or is pending."""
         return self.created == self.ended + self.pending
 
     @property
@@ -37,7 +37,7 @@ class RunAccount(msgspec.Struct, kw_only=True):
         return self.delivered + self.rolled_up + self.unselected + sum(self.lost.values())
 
     def add(self, other: RunAccount) -> None:
-        """Add the counts of another node."""
+        """Add the counts of another account, e.g. that of another node."""
         for name in ("created", "delivered", "rolled_up", "unselected", "pending"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, count in other.lost.items():
@@ -45,7 +45,7 @@ class RunAccount(msgspec.Struct, kw_only=True):
 
 
 Accounts = dict[str, dict[str, RunAccount]]
-"""Accounts by signal and destination."""
+"""Accounts by signal (such as ``spans``), then by destination."""
 
 
 def read_accounts(folder: Path) -> Accounts:
@@ -62,13 +62,13 @@ def read_accounts(folder: Path) -> Accounts:
             raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
         for signal, destinations in of_node.items():
             for destination, account in destinations.items():
-                # Sums the files of all nodes: each agent writes its own file.
+                # Summed over the files, because the agent on each node writes its own file.
                 accounts.setdefault(signal, {}).setdefault(destination, RunAccount()).add(account)
     return accounts
 
 
 def lost(accounts: Accounts) -> int:
-    """Return the number of items lost to at least one destination."""
+    """Return the number of items of all signals that at least one destination did not receive."""
     return sum(
         # All destinations receive the same items: a sum would count an item twice if two lose it.
         max(sum(account.lost.values()) for account in destinations.values())
@@ -84,7 +84,7 @@ def sections_lost(accounts: Accounts) -> int:
 
 
 def pending(accounts: Accounts) -> int:
-    """Return the number of items that have not reached a server yet."""
+    """Return the number of items, counted per server, that have not reached the server yet."""
     return sum(
         account.pending
         for destinations in accounts.values()

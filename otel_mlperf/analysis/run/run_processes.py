@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 RUNNING = "running"
 ENDED = "ended"
-"""Outcome of a finished run, before the tables contain its actual outcome."""
+"""Outcome of a run that has ended, as long as the tables do not contain its actual outcome."""
 FINISHED = "finished"
 IMPORTED = "imported"
-"""Outcome of a process known only from imported traces: its end was not observed."""
+"""Outcome of a process known only from imported traces, because its end was not observed."""
 _MAX_RANKS_LISTED = 16
 _WORST_FIRST = ("failed", "killed", "interrupted", RUNNING, FINISHED, IMPORTED)
 
@@ -42,7 +42,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def last_of_rank(self) -> list[ProcessRow]:
-        """Return the newest process of each rank, by rank: earlier ones were restarted."""
+        """Return the newest process of each rank, by rank, because earlier ones were restarted."""
         newest = {
             process.rank: process
             for process in sorted(self.all, key=lambda each: (each.restart, each.start_ns))
@@ -66,7 +66,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """Return the worst outcome of any rank; ``running`` before a process is known."""
+        """Return the worst outcome of any rank; ``running`` if no process is known yet."""
         outcomes = {process.outcome for process in self.decisive}
         return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), RUNNING)
 
@@ -82,12 +82,12 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def end_ns(self) -> int:
-        """Return the Unix time of the last end or sign of life; 0 before a process is known."""
+        """Return the Unix time of the last end or sign of life of a process; 0: none is known."""
         return max(map(self.end_of, self.all), default=0)
 
     @property
     def duration_ns(self) -> int:
-        """Return the time from the first start to the last end."""
+        """Return the time in ns from the first start of a process to the last end."""
         return self.end_ns - min((process.start_ns for process in self.all), default=0)
 
     @property
@@ -96,7 +96,7 @@ class Processes(msgspec.Struct, frozen=True):
         return sum(self.end_of(process) - process.start_ns for process in self.all)
 
     def end_of(self, process: ProcessRow) -> int:
-        """Return the Unix time of the process's end, or of its last sign of life."""
+        """Return the Unix time of the process's end or, while it runs, of the run's last record."""
         return max(process.end_ns or self.last_ns, process.start_ns)
 
     def failure(self) -> Failure | None:
@@ -136,7 +136,7 @@ def read_processes(store: Store) -> Processes:
 
 
 def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
-    """Return the error for an unknown rank, which lists the known ranks."""
+    """Return the exception for an unknown rank, whose message lists the known ranks."""
     existing = [
         known
         for (known,) in Store(run.path).rows(

@@ -1,7 +1,8 @@
 """A step that is known only from a profiler's annotation, as in imported traces.
 
-The sections of the step are the program's annotations. Annotations inside an operator count as
-operators. Operators and kernels are listed under the innermost section around their launch.
+The sections of the step are the annotations of the user's program. Annotations inside an operator
+count as operators. Operators and kernels are listed under the innermost section around their
+launch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _Rows = list[dict[str, Any]]
 
 
 def has_recorded_steps(store: Store) -> bool:
-    """Return whether the program itself reported its steps in this run."""
+    """Return whether the run has recorded steps, and not only steps in a profiler's annotations."""
     anything = "SELECT 1 FROM steps UNION ALL SELECT 1 FROM spans WHERE n IS NOT NULL LIMIT 1"
     return bool(store.rows(anything))
 
@@ -43,7 +44,10 @@ def has_recorded_steps(store: Store) -> bool:
 def read_annotated(
     run: RunFolder, number: int | None, phase: str | None, rank: int | None, *, operators: bool
 ) -> StepFindings | None:
-    """Return the step of that number, or the longest step; None if no trace has annotated steps.
+    """Return the annotated step of that number; None if no trace has annotated steps.
+
+    If ``number`` is None, return the longest step. ``operators`` includes operators in its
+    sections.
 
     Raises:
         NoSuchStep: no trace contains that step.

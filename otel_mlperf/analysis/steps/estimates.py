@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     Times = NDArray[np.float64]
 
 TRIMMED: Final = 0.1
-"""Share of the shortest, and of the longest values, that a trimmed mean excludes."""
+"""Share of values that a trimmed mean excludes at each end: the shortest and the longest."""
 _PIECES: Final = 10
 FEWEST_BLOCKS: Final = 8.0
-"""Minimum number of blocks: with fewer, the error of the mean is too inaccurate itself."""
+"""Minimum number of blocks, because with fewer the error of the mean is itself too inaccurate."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Interval(msgspec.Struct, frozen=True):
 def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
     """Return the mean without the ``trimmed`` share at either end, with its standard error.
 
-    ``times`` are in the order of measurement, and must not be empty.
+    ``times`` must be in the order of measurement, and must not be empty.
     """
     count = len(times)
     cut = int(trimmed * count)
@@ -85,8 +85,8 @@ def compare_estimates(
 ) -> Interval | None:
     """Return the relative change from ``before`` to ``after``, with its confidence interval.
 
-    None if an estimate is zero, has no error, or has fewer than ``fewest`` blocks. The interval is
-    that of Student's t on the logarithm of the ratio, with Welch's degrees of freedom.
+    None if an estimate is not positive, has no error, or has fewer than ``fewest`` blocks. The
+    interval is that of Student's t on the logarithm of the ratio, with Welch's degrees of freedom.
     """
     if before.error is None or after.error is None or min(before.value, after.value) <= 0:
         return None
@@ -133,7 +133,7 @@ def block_length(values: Times) -> int:
 
 
 def _first_run(is_small: NDArray[np.bool_], run: int) -> int:
-    """Return the number of lags before ``run`` small ones in a row; all lags if there are none."""
+    """Return the number of lags before ``run`` small ones in a row; all lags: no such run."""
     for before in range(len(is_small) - run + 1):
         if is_small[before : before + run].all():
             return before
@@ -149,7 +149,10 @@ def _long_run_variance(values: Times, length: int) -> float:
 
 
 def _freedom(first: float, blocks: float, second: float, other_blocks: float) -> float:
-    """Return the degrees of freedom of a difference of two means, after Welch."""
+    """Return the degrees of freedom of a difference of two means, after Welch.
+
+    ``first`` and ``second`` are the relative errors of the means.
+    """
     if not first and not second:
         return math.inf
     parts = first**4 / (blocks - 1) + second**4 / (other_blocks - 1)
@@ -157,7 +160,10 @@ def _freedom(first: float, blocks: float, second: float, other_blocks: float) ->
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t, by the Cornish-Fisher expansion."""
+    """Return the two-sided quantile of Student's t, by the Cornish-Fisher expansion.
+
+    ``freedom`` is the number of degrees of freedom.
+    """
     normal = NormalDist().inv_cdf((1 + confidence) / 2)
     first = (normal**3 + normal) / 4
     second = (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96

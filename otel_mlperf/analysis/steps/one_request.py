@@ -25,13 +25,13 @@ _MAX_LISTED: Final = 10
 def read_request(
     run: RunFolder, wanted: str | None = None, rank: int | None = None, *, operators: bool = True
 ) -> RequestTrace:
-    """Return a request with sampled spans, including everything nested in it.
+    """Return a request whose spans were sampled, including everything nested in it.
 
     Args:
         run: the run.
-        wanted: the id assigned by the program, or the number among the sampled requests (from 1,
-            by start time); None: the slowest.
-        rank: only requests of this rank.
+        wanted: the id that the user's program assigned, or the number among the sampled requests
+            (from 1, by start time); None: the slowest.
+        rank: only requests of this rank; None: of all ranks.
         operators: whether to include the profiler's operators under each section.
 
     Raises:

@@ -42,7 +42,7 @@ FROM own GROUP BY rank, name, aggregate, beside, wait"""
 
 
 class SectionTime(NamedTuple):
-    """Self time of one section, on all ranks."""
+    """Self time of one section in all steps of all ranks."""
 
     name: str
     category: str
@@ -52,16 +52,16 @@ class SectionTime(NamedTuple):
     p95_ns: int
     """95th percentile over all steps; a step without the section counts as 0."""
     wait: str
-    """Data wait that contains the section; empty: none."""
+    """Section in which the loop waited for data while this section ran; empty: none."""
 
 
 class OwnTimes(NamedTuple):
-    """Self times of all sections of the steps, sorted by start within the step."""
+    """Self times of all sections of the steps."""
 
     sections: list[SectionTime]
-    """Concurrent sections last."""
+    """Sorted by start within the step; concurrent sections last."""
     of_ranks: dict[int, dict[str, int]]
-    """Self times by rank and name, without concurrent sections."""
+    """Self times by rank and section name, without concurrent sections."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class _Sums:
     steps: int = 0
     own_ns: int = 0
     since_ns: float = 0.0
-    """Sum of the start times within the steps."""
+    """Sum of the section's start times, each relative to its step."""
 
     @property
     def mean_since_ns(self) -> float:
@@ -91,7 +91,6 @@ class _Longest:
         self._buffer: list[NDArray[np.int64]] = []
 
     def add(self, each_ns: NDArray[np.int64]) -> None:
-        """Add the section's times in some of a rank's steps."""
         self._buffer.append(each_ns)
         self._count += len(each_ns)
         # Rarely true: each of thousands of ranks adds far fewer values than are retained.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def find_run_trace(
     run: RunFolder, rank: int | None = None, *, operators: bool = True
 ) -> RunTrace | None:
-    """Return the sections of a run without steps as a tree, of its newest restart.
+    """Return the sections of a run without steps as a tree per rank, of its newest restart.
 
     A running run has only sections that have ended. With ``operators``, profiled sections include
     their operators. None if the run has steps, or if no part of it is stored yet.

@@ -38,8 +38,7 @@ _STARTED = """WITH begun AS (
            NULL, true, kept, trace_id FROM spans
     WHERE interrupted AND span_id = root_id AND n IS NOT NULL
 )"""
-"""SQL of ended steps, and of steps that were open when their process died (which have only
-spans)."""
+"""SQL of ended steps, and of steps that were open when their process died and have only spans."""
 _MAX_LISTED = 10
 
 
@@ -51,10 +50,11 @@ def read_step(
     *,
     operators: bool = True,
 ) -> StepFindings:
-    """Return the step with ``number`` as reported by the program; if reused, the newest.
+    """Return the step that the user's program numbered ``number``, on every rank.
 
-    Without a number, return the slowest step with spans. With ``operators``, the spans of a
-    profiled step include its operators. For imported traces, return a step from their annotations.
+    If the number was reused, return the newest step. If ``number`` is None, return the slowest step
+    with spans. With ``operators``, the spans of a profiled step include its operators. If a run has
+    no recorded steps, as in imported traces, return a step from a profiler's annotations.
 
     Raises:
         NoSuchStep: the phase, or the rank, has no step of that number.
@@ -95,7 +95,7 @@ def read_step(
 def _newest_of_number(
     store: Store, phase: str, number: int, rank: int | None
 ) -> list[dict[str, Any]]:
-    """Return the step on each rank; for a reused number, the newest step on any rank."""
+    """Return the step's row on each rank; for a reused number, the newest step on any rank."""
     return store.records(
         f"{_STARTED} SELECT * FROM begun WHERE phase = $phase AND number = $number "
         "AND ($rank IS NULL OR rank = $rank) "

@@ -1,7 +1,7 @@
 """Table rows of one step: sections, GPU times, marks and spans, on all ranks at once.
 
-One query covers all ranks, because a run may have thousands. Only profiler events are queried rank
-by rank: few ranks have them, and each may have many.
+One query covers all ranks, because a run may have thousands of ranks. Only profiler events are
+queried rank by rank, because few ranks have events, and each may have many.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _Row = dict[str, Any]
 
 
 class StepRows:
-    """Rows of a step on some ranks, which share restart, phase and n."""
+    """Rows of one step on some ranks; all its rows have the same restart, phase and n."""
 
     def __init__(self, store: Store, steps: list[_Row]) -> None:
         self._store, self._steps = store, steps
@@ -65,7 +65,10 @@ class StepRows:
         self.marks = self._by_rank(_MARKS, **when, **_extents(steps))
 
     def outside(self, ranks: Iterable[int]) -> Mapping[int, list[tuple[Any, ...]]]:
-        """Return names of the outermost spans of other traces inside the step, on its thread."""
+        """Return by rank the names of the outermost spans of other traces within the step.
+
+        Only spans on the step's own thread count.
+        """
         chosen = set(ranks)
         steps = [step for step in self._steps if step["rank"] in chosen]
         if not steps:

@@ -34,7 +34,7 @@ _ANYTHING = (
 
 
 class Selected(NamedTuple):
-    """Selection of a run, or of some of its steps and ranks."""
+    """The rows of a whole run, or those of some of its steps and ranks."""
 
     run: RunFolder
     store: Store
@@ -45,7 +45,7 @@ class Selected(NamedTuple):
     """Values of the parameters (``$name``) in the condition."""
     start_ns: int = -(1 << 63)
     end_ns: int = (1 << 63) - 1
-    """End of the selected time, which starts at ``start_ns``."""
+    """End of the selected time (Unix time), which starts at ``start_ns``."""
 
 
 def select(
@@ -94,7 +94,7 @@ def _no_such_steps(store: Store, run: RunFolder, numbers: tuple[int, int], phase
 
 
 def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
-    """Return the numbers of the nearest steps with spans."""
+    """Return the numbers of the few sampled steps that are nearest to ``number``."""
     rows = store.rows(
         "SELECT number FROM steps WHERE phase = $phase AND kept IS NOT NULL GROUP BY number "
         "ORDER BY abs(number - $number), number LIMIT $most",
@@ -108,7 +108,7 @@ def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
 def no_such_step(
     store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
 ) -> str:
-    """Return an error text with the requested step, and the steps that exist."""
+    """Return the text of the error for a requested step, with the steps that exist."""
     which = f"{phase} step {number}" if number is not None else f"a kept {phase} step"
     tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""

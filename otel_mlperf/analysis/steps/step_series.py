@@ -1,7 +1,7 @@
 """Series of step durations and of section times, in step order.
 
-A step of several ranks counts once, with the mean over the ranks, because ranks step together. The
-warm-up step, failed steps and steps that a profiler slowed down are excluded.
+A step that several ranks ran counts once, with the mean over the ranks, because ranks step
+together. The warm-up step, failed steps and steps that a profiler slowed down are excluded.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ SELECT name, min(category) AS category, count(*) AS steps, sum(since)::DOUBLE AS
 
 
 class StepSeries(NamedTuple):
-    """Steps in their order; all arrays have equal length."""
+    """Steps of a phase in their order; all arrays have one entry per step."""
 
     numbers: NDArray[np.int64]
-    """Step numbers as reported by the program."""
+    """Step numbers that the user's program reported."""
     durations_ns: NDArray[np.float64]
     own_ns: NDArray[np.float64]
-    """Untracked time."""
+    """Untracked time of each step."""
     elements: NDArray[np.float64]
     """Elements of the batches of each step, as the maximum over the ranks; NaN if unknown."""
 
@@ -68,15 +68,14 @@ class SectionSeries(NamedTuple):
 class _Section:
     category: str
     own_ns: NDArray[np.float64]
-    """Sum over all ranks; 0 in a step without the section, so that all arrays have the
-    same steps."""
+    """Sum over all ranks for each step; 0 in a step without the section."""
     steps: int = 0
     since_ns: float = 0.0
-    """Sum of the start times within the steps."""
+    """Sum of the section's start times, each relative to its step."""
 
 
 def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeries:
-    """Return the steps of a phase, without the first one if it is the warm-up."""
+    """Return the steps of a phase, without the first step if ``has_warm_up``."""
     ((numbers, durations, own, elements),) = store.rows(_STEPS, **_values(phase, has_warm_up))
     return StepSeries(
         np.array(numbers or [], dtype=np.int64),
@@ -87,7 +86,10 @@ def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeri
 
 
 def read_section_series(store: Store, phase: str, *, has_warm_up: bool) -> list[SectionSeries]:
-    """Return the sections of the same steps, sorted by start, without concurrent sections."""
+    """Return the sections of the steps of ``read_step_series``, sorted by their start in the step.
+
+    Sections concurrent to the steps are excluded.
+    """
     values = _values(phase, has_warm_up)
     steps = store.arrow(_NUMBERED, **values)
     places, ranks = steps["place"].to_numpy(), steps["ranks"].to_numpy()

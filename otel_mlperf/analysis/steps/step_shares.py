@@ -24,9 +24,8 @@ UNTRACKED = "untracked"
 DATA_WAIT = "data wait"
 COLLECTION = "garbage collection"
 PROFILED = "profiled"
-"""Sampling reason of the steps in a profiler window."""
+"""Sampling reason (column ``kept``) of the steps in a profiler window."""
 _MIN_STEPS = 3
-"""Minimum number of steps of a rank to identify a slow first step."""
 LONGER = 2.0
 """Minimum duration of a warm-up step, in multiples of the median of the other steps."""
 
@@ -55,7 +54,7 @@ def share_of_passes(steps: StepFigures) -> float:
 
 
 def main_phase(store: Store) -> str | None:
-    """Return the main phase of a run: train, or else the phase that started first."""
+    """Return ``train`` or, without training steps, the phase that started first; None: no steps."""
     rows = store.rows("SELECT phase FROM steps GROUP BY phase ORDER BY min(start_ns)")
     phases = [row[0] for row in rows]
     return names.TRAIN if names.TRAIN in phases else next(iter(phases), None)
@@ -69,7 +68,7 @@ def count_steps(store: Store, phase: str | None) -> int:
 
 
 def last_step(store: Store, phase: str | None) -> int | None:
-    """Return the number of the last finished step on the slowest rank, or None if there is none."""
+    """Return the number of the slowest rank's last finished step; None: no step has finished."""
     at = "((restart::BIGINT << 40) + n)"
     ((number,),) = store.rows(
         f"SELECT arg_min(number, place) FROM (SELECT max({at}) AS place, "
@@ -90,7 +89,7 @@ def count_profiled(store: Store, phase: str | None) -> int:
 
 
 def read_warm_up(store: Store, phase: str) -> WarmUp | None:
-    """Return the first step, if it took over twice the median of the other steps.
+    """Return the first step, if it took over twice the median of the other steps, otherwise None.
 
     The first step compiles, allocates and fills caches: it would distort every mean. With fewer
     than three steps a typical duration is unknown, and the result is None.
@@ -113,8 +112,8 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
 def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     """Return the figures of a phase's steps over all ranks; the rows sum to the mean step.
 
-    Steps that ended in an error count only in the number of steps. The figures of each rank are its
-    mean step, and the mean self time of each section.
+    Steps that ended in an error count only in the number of steps, unless all steps failed.
+    ``stand_outs`` is empty.
     """
     values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
@@ -187,7 +186,7 @@ def per_second(column: str) -> str:
     """Return the SQL of a rate per second over all ranks, which step together.
 
     The rate is the sum of all known values divided by the time of all steps of one rank. That time
-    includes steps without samples: they update again for the same batch.
+    includes steps without samples, because they update again for the same batch.
     """
     return f"sum({column}) * 1e9 / sum(duration_ns) * count(DISTINCT rank)"
 
@@ -232,7 +231,6 @@ def _read_ranks(store: Store, values: dict[str, Any], times: OwnTimes) -> list[R
 
 
 def _around_collections(store: Store, values: dict[str, Any]) -> str:
-    """Return the section that contains most of the garbage collections' time."""
     ((around, _),) = store.rows(
         f"{CHOSEN} SELECT parent, sum(s.self_ns) AS own FROM sections s "
         "JOIN chosen USING (rank, restart, n) WHERE s.phase = $phase AND NOT beside "

@@ -31,7 +31,7 @@ def read_calls(store: Store) -> list[CallFigures]:
 
 
 def read_call_buckets(store: Store) -> list[tuple[CallFigures, ExponentialBuckets]]:
-    """Return figures and histogram, in seconds, of each section and place, most time first."""
+    """Return figures and duration histogram (in seconds) by section and place, most time first."""
     found = _rows_by_place(store, "category <> $category", names.RUN).get(0, {})
     calls = [(_figures_at(place, of), merged(map(_buckets, of))) for place, of in found.items()]
     return sorted(calls, key=lambda call: -call[0].sum_ns)
@@ -40,9 +40,7 @@ def read_call_buckets(store: Store) -> list[tuple[CallFigures, ExponentialBucket
 def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallFigures]:
     """Return the calls outside steps by section name, merged over places and bounds.
 
-    Args:
-        store: tables of the run.
-        left_out: excluded categories.
+    Sections of the categories ``left_out`` are excluded.
     """
     where = "WHERE NOT in_step AND NOT list_contains($left_out, category)"
     found: dict[str, list[DurationRow]] = {}
@@ -82,7 +80,7 @@ def _rows_by_place(
     for row in store.read(DurationRow, f"WHERE {where}", category=category):
         place = {name: getattr(row, name) for name in _TIMED_PLACE}
         if row.category == names.REQUEST and not row.in_step:
-            place["path"] = ""  # merges requests of one name over enclosing sections
+            place["path"] = ""  # merges requests of one name in different enclosing sections
         place["beside"] &= row.in_step  # outside steps threads are not distinguished
         of_place = found.setdefault(period(row), {})
         of_place.setdefault(tuple(place.values()), []).append(row)
@@ -128,7 +126,7 @@ def _merge(sums: Iterable[ValueSums]) -> ValueSums:
 
 
 def _buckets(row: DurationRow) -> ExponentialBuckets:
-    """Return the histogram of a row, in seconds."""
+    """Return the duration histogram of a row, in seconds."""
     return ExponentialBuckets(
         count=row.count,
         sum=row.sum_ns / 1e9,

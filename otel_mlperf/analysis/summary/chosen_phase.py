@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def chosen_phase(run: RunFolder, store: Store, asked: str) -> str | None:
-    """Return the requested phase; None means requests.
+    """Return the phase that the user requested as ``asked``; None means requests.
 
     Raises:
         NoSuchPhase: the run has no steps of that phase, or no requests.

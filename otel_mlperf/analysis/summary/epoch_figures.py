@@ -1,6 +1,6 @@
 """Step times of each epoch, and memory peaks up to its end.
 
-An epoch's span contains the peaks that its process read at the epoch's end. Without such a span a
+An epoch's span contains the peaks that its process read at the epoch's end. Without such a span, a
 peak is known only if readings shortly after the epoch's end, which may include a part of the next
 epoch, are not higher.
 """
@@ -44,10 +44,8 @@ class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
 def _peak(name: str, attribute: str, state: str = "") -> str:
     """Return the SQL of a peak up to an epoch's end: from its span, or from unambiguous readings.
 
-    Args:
-        name: parameter with the name of the reading.
-        attribute: parameter with the name of the span's attribute.
-        state: text that the reading's labels must contain.
+    ``name`` and ``attribute`` are the parameters with the names of the reading and of the span's
+    attribute. The reading's labels must contain ``state``.
     """
     read = f"FROM readings WHERE name = ${name} AND contains(labels, '{state}')"
     before_next, later = (
@@ -77,11 +75,11 @@ SELECT epoch, steps, spent, total, mean, least, most, deviation,
     {_peak("cuda", "of_reserved", "reserved")}
 FROM found ORDER BY epoch"""
 _LATE_NS: Final = 5 * 10**9
-"""Interval at which peaks are stored: the peak of an epoch may be stored that late."""
+"""Interval at which peaks are stored, so that an epoch's peak may be stored that late."""
 
 
 def read_epochs(store: Store, phase: str | None) -> list[EpochFigures]:
-    """Return the epochs of the phase's steps that report their epoch, in order."""
+    """Return the epochs in order; only steps of the phase that report their epoch are counted."""
     rows = store.rows(
         _EPOCHS,
         phase=phase,

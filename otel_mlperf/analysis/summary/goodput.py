@@ -33,9 +33,9 @@ class StepSums(NamedTuple):
     steps: int
     sum_ns: int
     wait_ns: int
-    """Data wait on the step's own thread."""
+    """Data wait on each step's own thread."""
     compile_ns: int
-    """Time of torch.compile on that thread."""
+    """Time of torch.compile on the same threads."""
 
 
 class OutsideSection(NamedTuple):
@@ -50,7 +50,7 @@ class OutsideSection(NamedTuple):
 
 @dataclass(slots=True)
 class Life:
-    """Lifetime of one process of a rank; Unix times."""
+    """Lifetime of one process of a rank; times are Unix times."""
 
     key: Key
     begin_ns: int
@@ -61,7 +61,7 @@ class Life:
     outside: list[OutsideSection] = field(default_factory=list)
     first_step_ns: int | None = None
     unfinished_ns: int = 0
-    """Time of the step that was open when the process died."""
+    """Duration of the step that was open when the process died."""
 
 
 def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
@@ -90,7 +90,7 @@ def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
 
 
 def _imports(store: Store) -> dict[Key, int]:
-    """Return the time before the run's start, for processes that reported it."""
+    """Return the ns before the run's start, for processes that reported it."""
     rows = store.rows(
         "SELECT rank, restart, max(value) FROM readings WHERE name = $name GROUP BY ALL",
         name=names.RUN_IMPORTS.name,
@@ -99,7 +99,7 @@ def _imports(store: Store) -> dict[Key, int]:
 
 
 def _repeated_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
-    """Return the step number from which a later process repeated training steps, by process."""
+    """Return by process the training step from which a later process of its rank repeated steps."""
     first = {
         (rank, restart): number
         for rank, restart, number in store.rows(
@@ -148,7 +148,7 @@ def _add_steps(store: Store, lives: dict[Key, Life], repeated: dict[Key, int]) -
 def _some_steps(
     store: Store, repeated: dict[Key, int], low: int, high: int
 ) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
-    """Return the first start, the number and the sums of steps in a range of ``n``.
+    """Return the first start, the number and the sums of steps with ``low <= n < high``.
 
     Steps are grouped by process, phase and whether they are lost.
     """
@@ -228,7 +228,6 @@ def read_ledger(store: Store, processes: Processes) -> Ledger | None:
 
 
 def _spent(lives: list[Life], begin_ns: int, end_ns: int) -> dict[str, int]:
-    """Return how one rank spent the time from ``begin_ns`` to ``end_ns``, by kind."""
     spent: Counter[str] = Counter()
     spent[kinds.IDLE] = lives[0].begin_ns - begin_ns + end_ns - lives[-1].end_ns
     for before, after in pairwise(lives):
@@ -281,7 +280,10 @@ def _without_excess(spent: Counter[str]) -> Counter[str]:
 
 
 def _kind_of(section: OutsideSection, by_path: dict[str, OutsideSection], first: int | None) -> str:
-    """Return the kind of a section, or of the innermost enclosing one that has a known kind."""
+    """Return the kind of time of a section, or of the innermost enclosing section that has one.
+
+    ``first`` is the start of the first step: other sections before it are set-up.
+    """
     path = section.path
     while path:
         around = by_path.get(path)

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _ENOUGH = 0.5
-"""Share of the GPU time above which one side is reported as setting the pace."""
 
 
 class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +30,7 @@ class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle_share(self) -> float | None:
-        """Return the idle time as a share of the GPU time."""
+        """Return the idle time as a share of the GPU time; None if the idle time is unknown."""
         return None if self.idle_ns is None else self.idle_ns / self.gpu_ns
 
     @property

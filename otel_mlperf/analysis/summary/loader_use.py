@@ -29,8 +29,6 @@ _TOTALS = """SELECT name, rank, labels, sum(total) FROM (
 
 
 class _Total(NamedTuple):
-    """One series of one rank."""
-
     name: str
     rank: int
     labels: dict[str, str]
@@ -50,7 +48,7 @@ class _Totals(list[_Total]):
 
 
 def read_loaders(store: Store) -> list[LoaderUse]:
-    """Return the use of each DataLoader, longest total wait first."""
+    """Return the use of each DataLoader that delivered batches, longest total wait first."""
     loaders: dict[str, _Totals] = {}
     for name, rank, labels, value in store.rows(_TOTALS):
         total = _Total(name, rank, json.loads(labels), value)
@@ -114,7 +112,7 @@ _ITSELF: Final = "main"
 
 
 def mark_slow(workers: list[WorkerUse]) -> list[WorkerUse]:
-    """Return the workers by rank and number, with slow ones marked.
+    """Return the workers by rank and number, with ``is_slow`` set for slow workers.
 
     A training process that fetches its batches itself is never marked.
     """

@@ -1,4 +1,4 @@
-"""Values logged by the program: the last value of each name, counters, gauges and histograms."""
+"""Values that the user's program logged: last values, counters, gauges and histograms."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ def read_last(store: Store) -> dict[str, float]:
 
 
 def read_series(store: Store) -> list[ProgramSeries]:
-    """Return the program's own counters, gauges and histograms, one series per label set.
+    """Return the counters, gauges and histograms of the user's program, one series per label set.
 
     Counters are summed over ranks and restarts. The value of an up-down counter is the sum of the
     last values of all processes, and that of a gauge is the last value on any rank. OpenTelemetry
-    instruments keep their name; instruments of this package have it without ``ml.user.``.
+    instruments keep their name; the prefix ``ml.user.`` is removed from instruments of this
+    package.
     """
     before, series = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
     kinds: _Kinds = {

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _IDLE = ("idle", "iowait")
 _MIN_READINGS = 2
-"""Minimum number of readings for a representative share."""
 # Readings are weighted with the time since the previous one: the first seconds have more of them.
 _READ = """WITH read AS (
     SELECT name, labels, rank, time_ns, value, greatest(1, coalesce(
@@ -42,7 +41,7 @@ _Found = dict[str, list[_Read]]
 
 
 def read_machine(store: Store) -> MachineUse | None:
-    """Return the use of the machines, or None without readings of CPUs and GPUs.
+    """Return the use of the run's machines; None without readings of CPUs and GPUs.
 
     - CPU: the mean over time of 1 - idle - iowait, from at least two readings. In a container that
       may use only some of the CPUs: the rank's use of those CPUs, and None for several ranks, which
@@ -107,7 +106,7 @@ def _cpu(readings: _Found) -> tuple[float | None, float | None]:
 
 
 def _repeated(readings: _Found) -> _Found:
-    """Return the readings, except CPU shares with a single reading time."""
+    """Return the readings, except CPU shares that were read only once."""
     shares = (names.SYSTEM_CPU_UTILIZATION.name, names.PROCESS_CPU_UTILIZATION.name)
     return {
         name: of
@@ -146,7 +145,7 @@ def _gpus(readings: _Found) -> list[GpuUse]:
 
 
 def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
-    """Return readings of GPUs by length of the name, name and id."""
+    """Return readings of GPUs by length of the GPU's name, its name and its id."""
     return {
         # The length of the name sorts gpu2 before gpu10.
         (len(name), name, reading.labels[names.HW_ID]): reading

@@ -1,4 +1,4 @@
-"""Points that the program marked by ``run.mark()``."""
+"""Points in time that the user's program marked by ``run.mark()``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST: Final = 1000
 
 
 def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
-    """Return the first ``MOST`` marks, in time order."""
+    """Return the first ``MOST`` marks in time order; ``started_ns`` is the start of the run."""
     return [
         MarkedPoint(**asdict(mark), after_ns=mark.time_ns - started_ns)
         for mark in store.read(MarkRow, "ORDER BY time_ns, rank LIMIT $most", most=MOST)

@@ -40,7 +40,7 @@ class Node:
     start_ns: int = 0
     inside: list[Node] = field(default_factory=list)
     steps_ns: Counter[str] = field(default_factory=Counter)
-    """Time of the steps inside, by phase."""
+    """Time of the steps inside the section, by phase."""
     is_open: bool = False
     """Whether a call of the section has probably not ended yet."""
 
@@ -127,7 +127,7 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 
 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
-    """Return the section at a path; a forked child falls back to one of its parent process."""
+    """Return the section at a path; for a forked child, if need be that of its parent process."""
     return by_path.get((path, beside)) or by_path.get((path, False))
 
 
@@ -141,7 +141,7 @@ def _in_order(nodes: list[Node]) -> None:
 
 
 def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
-    """Yield the outermost sections that contain no steps of ``phase``."""
+    """Yield the outermost sections that contain no steps of ``phase`` and are not concurrent."""
     pending = list(nodes)
     while pending:
         node = pending.pop(0)
@@ -195,8 +195,8 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
 def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
     """Return time and number of the steps of each other phase that no named section contains.
 
-    A section with the name of the phase counts as containing them, declared or not: earlier
-    versions did not declare phases.
+    A section with the name of the phase counts as containing them, because earlier versions did not
+    declare phases.
     """
     contained = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
     rows = store.rows(
@@ -284,7 +284,7 @@ def read_aggregates(store: Store) -> list[AggregateTotal]:
 
 
 def read_tree(nodes: list[Node], processes: Processes) -> list[Branch]:
-    """Return the sections of a run without steps as a tree, and the untracked time last."""
+    """Return the sections of a run without steps, parents before children, untracked time last."""
     life, ranks = processes.busy_ns, processes.ranks
     branches = []
     pending = [(node, 0) for node in reversed(nodes)]
@@ -312,7 +312,7 @@ def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
 def concurrent_sections(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
     """Return sections on other threads and tasks outside steps; means per rank, longest first.
 
-    These sections are concurrent: their time may exceed all time outside steps.
+    These sections are concurrent, so that their time may exceed all time outside steps.
     """
     sums: dict[str, list[int]] = {}
     pending = list(nodes)
@@ -333,7 +333,7 @@ def concurrent_sections(nodes: list[Node], processes: Processes) -> list[Outside
 
 
 def with_concurrent_rows(store: Store, steps: StepFigures, nodes: list[Node]) -> StepFigures:
-    """Add a row to the step figures for each concurrent section that is in no step.
+    """Return the step figures with a row for each concurrent section that is in no step.
 
     For example, sections of DataLoader workers are in no step. The mean of such a row is the self
     time in the whole run divided by all steps of the phase. Quantiles are unknown.
@@ -357,14 +357,12 @@ def with_concurrent_rows(store: Store, steps: StepFigures, nodes: list[Node]) ->
 
 @dataclass(slots=True)
 class _Own:
-    """Self time of all sections of one name."""
-
     category: str
     spent_ns: int = 0
 
 
 def _own_times(nodes: list[Node]) -> dict[tuple[str, bool], _Own]:
-    """Return self times of concurrent sections, by name and whether aggregated."""
+    """Return self times of concurrent sections, by name and whether the section is aggregated."""
     own: dict[tuple[str, bool], _Own] = {}
     for node in _beside(nodes):
         key = (shown(node.name), node.aggregate)

@@ -77,7 +77,7 @@ def read_checkpoints(store: Store) -> list[CheckpointTotal]:
 
 
 def read_files(store: Store) -> list[CheckpointTotal]:
-    """Return totals of writes and reads of files that were opened while files were watched."""
+    """Return totals of writes, then reads, of files that were opened while files were watched."""
     return _read(store, names.DISK_DIRECTION, names.FILE_IO, names.FILE_IO_TIME)
 
 
@@ -98,11 +98,11 @@ def summarize(
     store: Store | None = None,
     phase: str | None = None,
 ) -> Summary:
-    """Return the summary of a run folder, finished or not; only of one ``rank``, if given.
+    """Return the summary of a run, finished or not; its ``findings`` are empty.
 
     Args:
-        run: the folder.
-        rank: the only rank of the figures.
+        run: the run.
+        rank: the only rank of the figures; None: all ranks.
         store: the tables of that rank, if the caller has already opened them.
         phase: phase of the steps, or ``request`` for requests (default: training, else the phase
             that started first).
@@ -216,7 +216,10 @@ def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
 
 
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
-    """Return the number of windows: recorded or imported, and stored or pending."""
+    """Return the number of profiler windows of ``rank`` (None: of all ranks).
+
+    Imported windows and windows whose traces are still to be read are included.
+    """
     ((read,),) = store.rows("SELECT count(*) FROM windows")
     return int(read) + len(find_unread(run, store, rank))
 
@@ -240,7 +243,7 @@ def _next(
     slowest: Slowest | None,
     telemetry: Telemetry,
 ) -> str:
-    """Return the most useful next command."""
+    """Return the command that most likely helps the user next."""
     short_id = run.short_id
     if outcome == IMPORTED:
         return f"otel-mlperf kernels {short_id}"
@@ -252,7 +255,6 @@ def _next(
     if slowest is not None:
         kept = slowest.number if slowest.kept_number is None else slowest.kept_number
         return f"otel-mlperf show {short_id} --step {kept}"
-    # Without steps, profiled calls are the most relevant result.
     if any((run.path / hot_file.FOLDER).glob("*.jsonl")):
         return f"otel-mlperf summary {short_id} --functions"
     return f"otel-mlperf {'summary' if outcome == RUNNING else 'doctor'} {short_id}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _SIX: Final = 6
-"""Operations per parameter and token: 2 forward, 4 backward."""
+"""Floating point operations per parameter and token: 2 forward, 4 backward."""
 FORMULAS: Final = {
     "flops_per_step": "mean of the steps whose operations were counted (torch.utils.flop_counter: "
     "matrix products, convolutions and attention, forward and one backward pass; a multiplication "
@@ -30,7 +30,7 @@ FORMULAS: Final = {
     "Scaling Laws for Neural Language Models, 2020): transformers, without attention over the text",
     "six_nd_mfu": "six_nd_flops_per_step / mean time of a step / peak_flops_per_s",
 }
-"""Formula and assumptions of each derived figure."""
+"""Formula and assumptions of each derived figure, by field name."""
 
 
 class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_work(store: Store, phase: str | None, warm_up: WarmUp | None) -> WorkFigures | None:
-    """Return the work of the phase's steps, or None if the program declared no model."""
+    """Return the work of the phase's steps, or None if the user's program declared no model."""
     models = _models(store)
     if not models:
         return None
@@ -109,7 +109,7 @@ def read_work(store: Store, phase: str | None, warm_up: WarmUp | None) -> WorkFi
 
 
 def _models(store: Store) -> list[ModelSize]:
-    """Return each declared model once: all ranks declare the same models."""
+    """Return each declared model once, because all ranks declare the same models."""
     rows = store.rows(
         "SELECT labels, max(value) FROM readings WHERE name = $name AND NOT isnan(value) "
         "GROUP BY labels ORDER BY labels",

@@ -27,7 +27,6 @@ _TASK: Final = "task "
 _UNKNOWN: Final = "unknown thread"
 """Name for unnamed threads, and for the thread of the profiler's own span."""
 _TRACE_ID: Final = "trace_id"
-"""Argument of a root span, with which the trace can be found on a server."""
 _STATUS: Final = "status"
 _Row = dict[str, Any]
 _Devices = dict[tuple[int, int, str, int], int]
@@ -51,7 +50,7 @@ _Labelled = tuple[int | None, int, str, str, str | None]
 
 
 def start_of(selected: Selected) -> int:
-    """Return the first time that a timeline shows; 0 if it is empty."""
+    """Return the first time that a timeline shows, as Unix time; 0 if the timeline is empty."""
     ((first,),) = selected.store.rows(
         f"SELECT min(t) FROM (SELECT min(start_ns) t FROM steps WHERE {selected.wanted} "
         f"UNION ALL SELECT min(start_ns) FROM spans WHERE {selected.wanted} "
@@ -118,7 +117,7 @@ def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[s
 def _devices(selected: Selected) -> _Devices:
     """Return the device of each stream by rank, restart, name and track.
 
-    It is looked up here, because not every row of a stream contains the device.
+    Not every row of a stream contains the device.
     """
     index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
     rows = selected.store.rows(
@@ -133,7 +132,7 @@ def _effects_sql(selected: Selected, which: str) -> str:
 
     The span selected by ``which`` (``cause`` or ``effect``) starts in the range. A cause is the
     enclosing section of a section, or the operator that launched device work. Other events are
-    excluded: an enclosing event may have thousands of children.
+    excluded, because an enclosing event may have thousands of children.
     """
     return (
         f"WITH chosen AS (SELECT * FROM spans WHERE {selected.wanted}) "
@@ -168,7 +167,7 @@ def _track(
 ) -> TimelineTrack:
     """Return the track of a span: a device's stream, or a host's thread or task.
 
-    Threads are identified by native id: the recorder and profilers number them differently.
+    Threads are identified by native id, because the recorder and profilers number them differently.
     """
     process, name, native = (row["rank"], row["restart"]), row["thread"].strip(), row["thread_id"]
     if row["category"] == names.KERNEL and native is None:
@@ -203,7 +202,7 @@ def _own_arguments(row: _Row) -> dict[str, Any]:
 
 
 def read_points(selected: Selected, tracks: TimelineTracks) -> Iterator[Point]:
-    """Yield the points of each track in time order.
+    """Yield the points of each counter track in time order.
 
     The value of a monotonic counter is its growth per second from each reading to the next.
     """
@@ -228,7 +227,7 @@ def read_points(selected: Selected, tracks: TimelineTracks) -> Iterator[Point]:
                 continue
             then, was = before.get(track, (time_ns, value))
             before[track] = time_ns, value
-            if time_ns > then and value >= was:  # otherwise the process was restarted
+            if time_ns > then and value >= was:  # a smaller value: the process was restarted
                 yield Point(track, then, (value - was) / (time_ns - then) * 1e9)
 
 

@@ -42,22 +42,21 @@ class TimelineProcess:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimelineTrack:
-    """A row of the timeline."""
+    """A row of the timeline, which belongs to one process."""
 
     process: TimelineProcess
     kind: TrackKind
     name: str
     place: int
-    """Index among the tracks of this kind in the process from 0, in the order of their
-    first item."""
+    """Index among the process's tracks of this kind from 0, in the order of their first item."""
     unit: str = ""
     """Unit of a counter (UCUM)."""
     rolls_up: bool = False
-    """Whether it contains roll-ups; it is shown below the track with the same place."""
+    """Whether the track contains roll-ups; then it is below the track with the same ``place``."""
 
 
 class Slice(NamedTuple):
-    """A slice: an interval on a track."""
+    """An interval on a track, such as a span or a step."""
 
     track: TimelineTrack
     start_ns: int
@@ -69,13 +68,13 @@ class Slice(NamedTuple):
     """Id of the slice; 0: no slice refers to it."""
     parent: int = 0
     leads_to: tuple[int, ...] = ()
-    """Ids of the slices on other tracks that it caused."""
+    """Ids of the slices on other tracks that this slice caused."""
     is_led: bool = False
-    """Whether its parent is on another track."""
+    """Whether the parent is on another track and caused this slice."""
 
 
 class Instant(NamedTuple):
-    """An event without a duration."""
+    """An event without a duration on a track."""
 
     track: TimelineTrack
     time_ns: int
@@ -85,7 +84,7 @@ class Instant(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A counter value that is valid from ``time_ns`` until the next point."""
+    """A counter value that is valid from ``time_ns`` until the next point of the track."""
 
     track: TimelineTrack
     time_ns: int
@@ -155,7 +154,7 @@ class TimelineTracks:
 
 
 class Placed(NamedTuple):
-    """Position of a slice."""
+    """Lane of a slice, and the slices that ended before it."""
 
     lane: int
     """Index of the lane of the track, from 0."""
@@ -179,7 +178,10 @@ class Lanes:
         self._where: dict[int, int] = {}
 
     def place(self, start: int, end: int, span: int, parent: int) -> Placed:
-        """Place a slice in a lane, where it is open until its end; ``span`` 0: no children."""
+        """Place a slice in a lane, where it is open until its end.
+
+        ``span`` and ``parent`` are ids of slices; ``span`` 0: the slice has no children.
+        """
         ended: list[tuple[int, int]] = []
         lane = self._below_parent(start, end, parent, ended)
         if lane is None:
@@ -227,7 +229,7 @@ class Lanes:
     def _leave(self, number: int, start: int, parent: int, ended: list[tuple[int, int]]) -> None:
         """Close the slices of a lane that end by ``start``.
 
-        A parent that ends at ``start`` stays open: its child may be empty.
+        A parent that ends at ``start`` stays open, because its child may be empty.
         """
         lane = self._lanes[number]
         while lane and lane[-1].end <= start:
