@@ -20,9 +20,9 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 
 
 def main(argv: list[str]) -> int:
-    """Serve the folder of the journal ``argv[0]``; return an exit code.
+    """Serve the folder that contains the journal ``argv[0]``; return an exit code.
 
-    If another agent serves the folder, read GPUs that the other agent cannot see.
+    If another agent already serves the folder, only read the GPUs that the other agent cannot see.
     """
     from otel_mlperf.agent.intake.first_look import FirstLook
     from otel_mlperf.journal.folder_lock import OnlyOne, is_served
@@ -39,8 +39,9 @@ def main(argv: list[str]) -> int:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     if is_served(journal.parent):
         _signal_ready()
-    # Every rank starts an agent, but only one gets the lock. That agent makes room in the journals
-    # immediately, because loading the agent lasts long, and programs record in the meantime.
+    # Every rank starts an agent, but only one agent gets the lock. That agent makes room in the
+    # journals immediately: loading the agent takes seconds, and the training processes record in
+    # the meantime.
     with (lock := OnlyOne(journal.parent)) as is_mine:
         first_look = FirstLook(journal.parent)
         if is_mine:
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 
 def _signal_ready() -> None:
-    """Signal to the starting program, which waits for it (see ``agent_launch``), to continue."""
+    """Signal to the training process that started this agent (see ``agent_launch``) to continue."""
     main_module = sys.modules["__main__"]
     with contextlib.suppress(AttributeError, OSError):
         os.close(main_module.__dict__.pop("ready", -1))

@@ -33,7 +33,8 @@ def make_page(
 ) -> bytes | None:
     """Return the page, as ``otel-mlperf report`` writes it; None if it could not be created.
 
-    ``folder`` is the agent's folder. The page is abandoned once ``is_wanted`` returns False.
+    ``folder`` is the agent's folder, for the temporary file. The page is abandoned as soon as
+    ``is_wanted`` returns False.
     """
     place = folder / _FILE
     arguments = msgspec.json.encode([str(run_folder), str(place), LIMIT_S]).decode()

@@ -1,7 +1,8 @@
-"""Queue of profiler windows to convert, and the results of conversions.
+"""Queue of the profiler windows that wait for their conversion, and the results of conversions.
 
-The agent itself never reads a trace: a separate process does, one at a time and with a timeout. Its
-result is one event in the agent's log, from which a replay creates the same requests.
+The agent itself never reads a profiler trace: a separate process does, one trace at a time and with
+a timeout. Its result is one event in the agent's log, from which a replay creates the same
+requests.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ _POLL_S: Final = 0.05
 TRIES: Final = 3
 LIMIT_S: Final = 600
 FAILED: Final = "window_failed"
-"""Loss reason for the events of a window for which all tries failed."""
+"""Loss reason of a window's profiler events if all tries to convert the window failed."""
 _SUFFIX: Final = ".result"
 _TEXT_BLOCK: Final = 1 << 20
 _EVENT: Final = b'"ph": "X"'
-"""Text that occurs once for each complete event of a trace."""
+"""Text that occurs once for each complete event of a profiler trace."""
 
 
 class FoundWindow(NamedTuple):
-    """Profiler window of a process on this host."""
+    """Profiler window of a process on this host: file name, service instance id and description."""
 
     name: str
     instance: str
@@ -52,7 +53,7 @@ class FoundWindow(NamedTuple):
 
 
 class WindowQueue:
-    """Queue that finds this host's profiler windows in a run folder and converts them."""
+    """Converter of the profiler windows that processes of this host write to a run folder."""
 
     def __init__(self, run_folder: Path, folder: Path, options: Options) -> None:
         self._profiles = run_folder / FOLDER
@@ -69,11 +70,14 @@ class WindowQueue:
 
     @property
     def waiting(self) -> bool:
-        """Return whether a released window is not converted yet."""
+        """Return whether a window that ``stored`` has released is not converted yet."""
         return bool(self._ready or self._current)
 
     def look(self, state: AgentState) -> bool:
-        """Find new windows; return whether there are any. Call ``stored`` once earlier rows are."""
+        """Find new profiler windows; return whether there are any.
+
+        A window found here is converted only after the next call of ``stored``.
+        """
         try:
             names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
         except OSError:
@@ -94,14 +98,21 @@ class WindowQueue:
         return instance in state.ranks
 
     def stored(self) -> None:
-        """Release the windows found so far for conversion: their sections are now in the tables."""
+        """Release all windows found so far for conversion.
+
+        Must be called after a flush, because a conversion reads the windows' sections from the
+        tables.
+        """
         known = {*self._ready, self._current}
         self._ready += [
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES
         ]
 
     def step(self, state: AgentState) -> list[WindowConverted]:
-        """Start and end conversions without blocking; return the results of those that ended."""
+        """Start and end conversions without blocking; return an event for each finished window.
+
+        A window is finished if it was converted or if its last try failed.
+        """
         ended: list[WindowConverted] = []
         if self._child is not None:
             ended = self._ended(self._child)
@@ -110,7 +121,7 @@ class WindowQueue:
         return ended
 
     def rest(self, state: AgentState) -> Iterator[WindowConverted]:
-        """Convert all remaining windows, blocking until done; for ``doctor --recover``."""
+        """Convert all remaining windows for ``doctor --recover``; block until they are finished."""
         self.look(state)
         self.stored()
         while self.waiting:
@@ -183,7 +194,7 @@ class WindowQueue:
         self._child = None
 
     def stop(self) -> None:
-        """Kill a running conversion; another agent, or ``doctor --recover``, repeats it."""
+        """Kill a running conversion. Another agent, or ``doctor --recover``, repeats it."""
         if self.waiting:
             _log.warning(
                 "%d profiler windows wait for otel-mlperf doctor --recover", len(self._seen)
@@ -191,7 +202,10 @@ class WindowQueue:
         self._kill()
 
     def forget(self, state: AgentState) -> None:
-        """Remove the result files of windows that the written state contains."""
+        """Remove the result files of finished windows.
+
+        ``state`` must have been written to disk before.
+        """
         for name in state.windows.keys() - self._forgotten:
             with contextlib.suppress(OSError):
                 self._result(name).unlink(missing_ok=True)
@@ -199,7 +213,10 @@ class WindowQueue:
 
 
 def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Yield item count and body of each request of a converted window; None if it is missing."""
+    """Yield item count and body of each request of a converted window.
+
+    The body is None if the result file is missing, damaged or replaced by another conversion.
+    """
     path, at = folder / os.path.basename(event.file), event.begin
     # Compare checksums: another conversion may have replaced the file, with other offsets.
     contents = _read(path)

@@ -1,1 +1,1 @@
-"""Delivery to destinations: requests to servers, parts of tables, and their accounts."""
+"""Delivery of spans, metrics, scalars and reports to destinations, with accounts of all items."""

@@ -1,9 +1,9 @@
 """Delivery accounts: the outcome of every item, by signal and destination.
 
 The identity ``created = delivered + rolled_up + unselected + lost{reason} + pending`` is always
-true. Span items are published section rows, sections dropped by a full ring, sections open when
-their process died, and events of profiler windows. Metric items are the collected points.
-``pending`` is counted from items that wait; it is not computed as a difference.
+true. Span items are published section rows, sections dropped by a full ring, sections that were
+open when their process died, and events of profiler windows. Metric items are the collected points.
+``pending`` is counted from the items that wait; it is not computed as a difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Accounts:
-    """Accounts of a run on this node: one for each signal of each destination."""
+    """Delivery accounts of a run on this node: one for each signal of each destination."""
 
     def __init__(self, state: AgentState, destinations: Sequence[Destination]) -> None:
         self._state, self._destinations = state, destinations
@@ -39,7 +39,7 @@ class Accounts:
         self._meter = Meter(state)
 
     def takers(self, signal: Signal) -> list[Destination]:
-        """Return the destinations that accept a signal."""
+        """Return the destinations that accept ``signal``."""
         return [taker for taker in self._destinations if signal in taker.signals]
 
     def _of(self, signal: Signal) -> list[ItemAccount]:
@@ -47,7 +47,11 @@ class Accounts:
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, counts: SpanCounts, dropped: int) -> None:
-        """Count span items of a journal at one mark; its full ring has dropped ``dropped`` more."""
+        """Count the span items of one journal at one mark.
+
+        ``dropped`` is the number of further sections that its full ring has dropped since the last
+        mark.
+        """
         for account in self._of("spans"):
             account.created += counts.created + dropped
             account.unselected += counts.unselected
@@ -57,7 +61,7 @@ class Accounts:
             _lose(account, "damaged", counts.damaged)
 
     def converted(self, event: WindowConverted) -> None:
-        """Count the events of a converted profiler window, or of a window that was lost."""
+        """Count the events of a converted profiler window, or of a lost one (``event.lost``)."""
         outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
         self._meter.add(names.CONVERSIONS, outcome, 1)
         for taker, account in zip(self.takers("spans"), self._of("spans"), strict=True):
@@ -74,34 +78,33 @@ class Accounts:
                 sent = sum(items for items, _ in event.requests)
                 account.unselected += event.events - event.rolled_up - sent
             else:
-                # The events exist only as encoded OTLP requests, which this destination cannot
-                # read.
+                # The spans exist only as encoded OTLP requests, which this destination cannot read.
                 account.unselected += event.events
 
     def lost(self, account: str, reason: str, count: int) -> None:
-        """Count items as lost for a reason."""
+        """Count ``count`` items as lost for ``reason``."""
         _lose(self._state.accounts[account], reason, count)
 
     def unselected(self, account: str, count: int, rolled_up: int) -> None:
-        """Count items as unselected, because the sampler did not select their trace.
+        """Count ``count + rolled_up`` items as unselected: the sampler did not select their trace.
 
-        ``rolled_up`` of them were counted as rolled up before.
+        The ``rolled_up`` items were counted as rolled up before.
         """
         of = self._state.accounts[account]
         of.unselected += count + rolled_up
         of.rolled_up -= rolled_up
 
     def delivered(self, account: str, count: int) -> None:
-        """Count items as delivered."""
+        """Count ``count`` items as delivered."""
         self._state.accounts[account].delivered += count
 
     def removed(self, account: str, spans: int) -> None:
-        """Count delivered spans as lost that were removed to make room for newer spans."""
+        """Count delivered spans as lost, because they were removed to make room for newer spans."""
         self.delivered(account, -spans)
         self.lost(account, "store_full", spans)
 
     def collected(self, signal: Signal, items: int) -> None:
-        """Count created scalars or reports for each destination of the signal."""
+        """Count created items for each destination of ``signal`` (scalars or reports)."""
         for account in self._of(signal):
             account.created += items
 
@@ -110,7 +113,7 @@ class Accounts:
         self._state.accounts[account].created += points
 
     def settled(self, outcome: SettledRequest) -> None:
-        """Count the outcome of a request."""
+        """Count the items of a request by their outcome."""
         account = self._state.accounts.setdefault(outcome.account, ItemAccount())
         account.delivered += outcome.delivered
         lost = dict(outcome.lost)
@@ -119,9 +122,9 @@ class Accounts:
             _lose(account, reason, count)
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
-        """Return the terms of the identity by signal and destination.
+        """Return the terms of the identity: signal to destination to term.
 
-        ``waiting`` is the number of waiting items by account.
+        ``waiting`` is the number of items that wait in outbox or memory, by account.
         """
         pending = self._pending(waiting)
         report: dict[str, dict[str, Any]] = {}
@@ -138,7 +141,7 @@ class Accounts:
         return report
 
     def _pending(self, waiting: dict[str, int]) -> dict[str, int]:
-        """Return the number of pending items by account, including rows that are not derived."""
+        """Return the number of pending items by account, including rows not derived yet."""
         # Waiting rows are already counted as created, but their outcome is unknown until their step
         # ends.
         waiting_rows = sum(j.waiting_rows for j in self._state.journals.values())
@@ -148,7 +151,7 @@ class Accounts:
         }
 
     def publish(self, waiting: dict[str, int]) -> None:
-        """Update the metric series of the accounts; ``waiting`` is as in ``report``."""
+        """Set the metric series of the accounts. ``waiting`` is as in ``report``."""
         pending = self._pending(waiting)
         for name, account in self._state.accounts.items():
             signal, destination = name.split("/")
@@ -169,7 +172,7 @@ def _lose(account: ItemAccount, reason: str, count: int) -> None:
 
 
 def write_report(folder: Path, host: str, report: dict[str, dict[str, Any]]) -> None:
-    """Replace ``accounting/<host>.json`` of a run folder."""
+    """Replace ``accounting/<host>.json`` in a run folder."""
     place = folder / "accounting"
     make_folder(place)
     write_whole(place / f"{host}.json", json.dumps(report, indent=1).encode())

@@ -1,7 +1,7 @@
 """Appending to a file so that a kill or a full disk leaves no partial record.
 
-The caller stores the size of the complete part after each write. The next write truncates anything
-after that size.
+The caller stores the size of the complete part after each write. The next write truncates the file
+to that size first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conversion of spans and points to destination items, and encoding of stored batches."""
+"""Conversion of spans and metric points to destination items, and encoding of stored batches."""
 
 from __future__ import annotations
 
@@ -77,22 +77,28 @@ def _span_item(kept: SampledSpan) -> SpanItem:
 
 
 def _link_item(trace: bytes, span: int, *more: Any) -> tuple[Any, ...]:
-    """Convert a link; omit attributes and flags if it has no attributes and is local."""
+    """Convert a link.
+
+    Attributes and flags are omitted if the link is local and has no attributes.
+    """
     return (trace.hex(), _hex(span), *(more if more != ({}, wire.LOCAL) else ()))
 
 
 def _hex(span: int) -> str:
-    """Return a span id as 16 hexadecimal digits; empty for 0 (no span)."""
+    """Return a span id as 16 hexadecimal digits; "" for 0 (no span)."""
     return f"{span:016x}" if span else ""
 
 
 def count_items(spans: Iterable[SampledSpan | SpanItem]) -> int:
-    """Count the spans that are items of the accounts; roll-ups and segments are not."""
+    """Return how many of ``spans`` are items of the accounts: roll-ups and segments are not."""
     return sum(span.kind == "section" for span in spans)
 
 
 def point_items(metrics: Iterable[MetricData]) -> list[PointItem]:
-    """Convert metric points to destination items; histograms are reduced to count and extremes."""
+    """Convert metric points to destination items.
+
+    A histogram is reduced to sum, count and extremes.
+    """
     return [_point_item(metric, point) for metric in metrics for point in metric.data.points]
 
 
@@ -125,17 +131,17 @@ def encode_batch(
     spans: Sequence[SpanItem] = (),
     points: Sequence[PointItem] = (),
 ) -> bytes:
-    """Encode a batch body for the outbox; the file name contains all other fields of the batch."""
+    """Encode a batch for the outbox, where the file name contains all other fields of the batch."""
     return _ENCODE([resource, spans, points])
 
 
 def encode_scalars(resource: Mapping[str, object], scalars: Sequence[ScalarItem]) -> bytes:
-    """Encode a batch of scalar points."""
+    """Encode a batch of scalars for the outbox. Counterpart: ``decode_batch``."""
     return _ENCODE([resource, scalars])
 
 
 def decode_batch(form: Form, signal: Signal, request: WaitingRequest, body: bytes) -> Batch:
-    """Decode a stored batch into the form that its destination requires."""
+    """Decode the stored ``body`` of a request into a batch of the destination's form."""
     number, items = request.number, request.items
     if form == "otlp":
         return Batch(number=number, signal=signal, items=items, otlp=body)

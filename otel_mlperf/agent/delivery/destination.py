@@ -35,7 +35,7 @@ NOT_LOADED: Final = "not_loaded"
 FORMS: Final[dict[Signal, Form]] = {"spans": "items", "metrics": "otlp"}
 """Form of the batches for exporters of the OpenTelemetry SDK."""
 CONSOLE_FILE: Final = "console-{}.txt"
-"""File in the folder of a host's agent with the console exporter's output for a signal."""
+"""Name of the file with the console exporter's output for a signal, in the agent's folder."""
 SpanKind = Literal["section", "rollup", "segment"]
 Instrument = Literal["gauge", "sum", "histogram"]
 
@@ -54,7 +54,7 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str
     phase: str = ""
     track: int = 0
-    """Thread or asyncio task: sections on one track are properly nested."""
+    """Number of a thread or asyncio task. Sections on one track are properly nested."""
     thread: str = ""
     thread_id: int | None = None
     start_ns: int
@@ -63,31 +63,32 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str = "unset"
     """One of ``unset``, ``ok`` and ``error``."""
     interrupted: bool = False
-    """Whether its process died during the span."""
+    """Whether the process died during the span."""
     root_id: str = ""
     n: int | None = None
     """For a step: its index in its phase, from 0, counted by this process."""
     number: int | None = None
-    """For a step: its number as reported by the program."""
+    """For a step: its number as reported by the user's program."""
     epoch: int | None = None
     kept: str = ""
-    """Reason why it was sampled as a span."""
+    """Reason why the section was sampled as a span."""
     attributes: dict[str, Any] = {}
     links: list[tuple[Any, ...]] = []
-    """Trace id and span id of each link; followed by attributes and flags if there are attributes
-    or the target may be in another process."""
+    """Trace id and span id of each link. Attributes and flags follow if the link has attributes or
+    its target may be in another process."""
     events: list[tuple[int, str, dict[str, Any]]] = []
     """Unix time, name and attributes of each event. An exception that left the span is not an event
     here, but in ``attributes``."""
     kind: SpanKind = "section"
     """Only spans of kind ``section`` count as items of the accounts."""
     marks: list[tuple[int, str, str, int]] = []
-    """For the run's span: marks of the program, each with Unix time, name, phase and step."""
+    """For the run's span: marks set by the user's program, each with Unix time, name, phase and
+    step number."""
     marks_left_out: int = 0
 
 
 class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Point of a metric series; totals are cumulative since ``start_ns``."""
+    """Point of a metric series. Totals are cumulative since ``start_ns``."""
 
     name: str
     unit: str
@@ -97,9 +98,9 @@ class PointItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_ns: int = 0
     """Unix time in ns; 0 for a gauge."""
     value: float | None
-    """Value, or the sum of a histogram; None: the series has ended."""
+    """Value, or the sum of a histogram; None if the series has ended."""
     count: int = 0
-    """Number of values, for a histogram."""
+    """For a histogram: the number of values."""
     min: float | None = None
     max: float | None = None
 
@@ -115,7 +116,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Unique number, unchanged when the batch is offered again, even by another agent."""
     signal: Signal
     items: int
-    """Number of items counted in the accounts."""
+    """Number of items that the accounts count for the batch."""
     resource: dict[str, Any] = {}
     """OpenTelemetry resource attributes of the sender: service, run, rank."""
     spans: list[SpanItem] = []
@@ -124,7 +125,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     report: bytes = b""
     """Content of an HTML file."""
     otlp: bytes = b""
-    """Encoded export request, for a destination of form ``otlp``; the lists are then empty."""
+    """Encoded export request, for a destination of form ``otlp``. The lists are empty in that
+    case."""
 
 
 UNSELECTED: Final = "unselected"
@@ -139,19 +141,19 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Verdict: the batch will never be accepted. Its items are counted as lost."""
+    """Verdict: the batch will never be accepted, so its items are counted as lost."""
 
     reason: str
-    """Lower-case identifier. It becomes a metric label: use few distinct values."""
+    """Lower-case identifier, which becomes a metric label: use few distinct values."""
 
 
 class TryLater(msgspec.Struct, frozen=True):
-    """Verdict: the batch could not be accepted now. It stays queued and is offered again."""
+    """Verdict: the batch could not be accepted now. The batch stays queued and is offered again."""
 
     reason: str
     """Message for the log: what was tried and what was found."""
     after_s: float | None = None
-    """Minimum wait before the next try; None: exponential backoff alone."""
+    """Minimum wait before the next try; None if exponential backoff alone determines it."""
 
 
 Verdict = Delivered | Refused | TryLater
@@ -165,9 +167,10 @@ class DestinationContext(msgspec.Struct, frozen=True):
     options: Options
     """Options of the agent, including its environment variables (``environ``)."""
     rows: TableRows
-    """Rows to be stored in the run folder's tables; only for the run folder's destination."""
+    """Rows that are not stored in the run folder's tables yet; only for the run folder's
+    destination."""
     ranks: Callable[[], dict[int, bool]]
-    """Returns the ranks of this host seen so far, each with whether it still runs."""
+    """Function that returns, for each rank of this host, whether its processes still run."""
 
 
 class Destination(Protocol):
@@ -186,17 +189,17 @@ class Destination(Protocol):
     form: Form = "items"
     """Form of its batches: lists (``items``) or an encoded request (``otlp``)."""
     buffered_in_wal: bool = False
-    """True for the run folder only. The agent's loop offers it everything since the last flush.
-    Data that it has not accepted waits in the event log (WAL) instead of the outbox."""
+    """True only for the run folder, to which the agent's loop offers everything since the last
+    flush. Data that was not accepted waits in the event log (WAL) instead of the outbox."""
 
     def accept(self, batch: Batch) -> Verdict:
         """Deliver a batch and return the verdict. May block."""
         ...
 
     def close(self, signal: Signal) -> None:
-        """Release the resources of a signal, for which no more batches follow.
+        """Release the resources for ``signal``, for which no more batches follow.
 
-        Called by the thread that offered the batches.
+        The thread that offered the batches calls this method.
         """
         del signal  # nothing to close by default
 
@@ -207,5 +210,5 @@ def report_unusable(destination: str, reason: object) -> None:
 
 
 def account_of(signal: Signal, destination: str) -> str:
-    """Return the name of a destination's account for a signal."""
+    """Return the name of a destination's account for ``signal``: "signal/destination"."""
     return f"{signal}/{destination}"

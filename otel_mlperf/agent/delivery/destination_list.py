@@ -47,27 +47,27 @@ TRACKERS: Final = {
 }
 """Factories of the trackers in ``tracker_list``, called for each configured tracker."""
 GROUP: Final = "otel_mlperf.destinations"
-"""Group of entry points; each names a factory, as in ``BUILT_IN``."""
+"""Group of entry points that are factories of destinations, as in ``BUILT_IN``."""
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 
 class NotLoaded(Destination):
     """Substitute for a destination that could not be created: all of its items are lost.
 
-    If the signals of the missing destination are unknown, the substitute accepts all signals. The
-    accounts then show the loss.
+    If the signals of the missing destination are unknown, the substitute accepts all signals, so
+    that the accounts show the loss.
     """
 
     def __init__(self, name: str, signals: tuple[Signal, ...] = get_args(Signal)) -> None:
         self.name, self.signals = name, signals
 
     def accept(self, batch: Batch) -> Refused:
-        """Refuse the batch."""
+        """Refuse the batch as ``not_loaded``."""
         return Refused(NOT_LOADED)
 
 
 class Withheld(Destination):
-    """Placeholder for a destination that only the run folder names.
+    """Placeholder for a destination that is named in the run folder, but not by the caller.
 
     Its batches are created and counted. They stay in the outbox until the caller names the
     destination.
@@ -84,7 +84,10 @@ class Withheld(Destination):
 
 
 def make_destinations(site: DestinationContext) -> list[Destination]:
-    """Create the configured destinations: built-in ones, then entry points sorted by name."""
+    """Create all configured destinations: the built-in ones, then entry points sorted by name.
+
+    A destination that cannot be created is replaced with ``NotLoaded``.
+    """
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
     made += [
         Withheld("otlp", (signal,), "otlp")
@@ -101,7 +104,7 @@ def make_destinations(site: DestinationContext) -> list[Destination]:
         for signal, names in site.options.exporters.items()
         for name in names
     ]
-    # Sorted, because batches are numbered in this order: a replay must get the same numbers.
+    # Sorted, because batches are numbered in this order and a replay must get the same numbers.
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         destination = _load(point, site, {known.name for known in made})
         if destination is not None:
@@ -138,7 +141,10 @@ def _exporter(name: str, signal: Signal, site: DestinationContext) -> Destinatio
 
 
 def _account_name(name: str) -> str:
-    """Convert the name of an entry point to an account name that no built-in destination has."""
+    """Convert the name of an entry point to an account name.
+
+    Names of built-in ones get a prefix.
+    """
     account = re.sub("[^a-z0-9_]", "_", safe_name(name).lower())
     return f"sdk_{account}" if account in (STORE, *TRACKERS) else account
 

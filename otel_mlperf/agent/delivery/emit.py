@@ -1,4 +1,4 @@
-"""Emission of batches: batches of each mark for each destination, and the metric interval."""
+"""Emission of numbered batches for each destination, at each mark and at metric intervals."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from otel_mlperf.otlp.metric_encoding import Exemplar
 
 _MAX_SPANS: Final = 2000
-"""Maximum number of spans in a batch of form ``items``, which limits its memory to megabytes."""
+"""Maximum number of spans or scalars in a batch, which limits its memory to megabytes."""
 _OFTEN_NS: Final = 120 * 10**9
 """Time after the start during which metrics are exported more often."""
 
 
 class Emitter:
-    """Emitter of numbered batches, in a fixed order so that a replay creates the same batches."""
+    """Emitter of numbered batches. Their order is fixed, so that a replay creates the same ones."""
 
     def __init__(
         self, state: AgentState, options: Options, outbox: Outbox, accounts: Accounts
@@ -52,18 +52,22 @@ class Emitter:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Return the number of waiting items by account."""
+        """Return the number of items that wait in the outbox or for a flush, by account."""
         buffered = {account: count_items(spans) for account, spans in self.held.items()}
         return self._outbox.waiting | buffered
 
     def keep(self, rank: RankState, spans: list[SampledSpan]) -> None:
-        """Queue spans of one rank for the next flush and for the outbox."""
+        """Queue the sampled spans of one rank: for the next flush, and in the outbox.
+
+        Spans whose traces the OpenTelemetry sampler does not select are only stored in the run
+        folder.
+        """
         if not spans:
             return
         resource, sent = rank.resource, self._sampled(spans)
         unselected = count_items(spans) - count_items(sent)
         rolled_up = sum(span.rolled_up for span in spans) - sum(span.rolled_up for span in sent)
-        # In the fixed order of destinations, because a replay must assign the same numbers.
+        # Destinations have a fixed order, because a replay must assign the same numbers.
         for taker in self._accounts.takers("spans"):
             account = account_of("spans", taker.name)
             if taker.buffered_in_wal:
@@ -80,7 +84,6 @@ class Emitter:
                     self._queue(account, count_items(part), body)
 
     def _sampled(self, spans: list[SampledSpan]) -> list[SampledSpan]:
-        """Return the spans whose traces the OpenTelemetry sampler selects."""
         sampler = self._options.sampler
         if sampler is None:
             return spans
@@ -91,7 +94,7 @@ class Emitter:
         ]
 
     def keep_scalars(self, scalars: Sequence[ScalarItem]) -> None:
-        """Queue points of all ranks of the node for the outbox."""
+        """Queue tracker points, of any ranks of the node, in the outbox."""
         self._accounts.collected("scalars", len(scalars))
         for taker in self._accounts.takers("scalars"):
             account = account_of("scalars", taker.name)
@@ -100,7 +103,7 @@ class Emitter:
                 self._queue(account, len(part), encode_scalars(self._state.resource, part))
 
     def keep_report(self, page: bytes) -> None:
-        """Queue the page of the run for the outbox."""
+        """Queue the page of the run in the outbox."""
         self._accounts.collected("reports", 1)
         for taker in self._accounts.takers("reports"):
             self._queue(account_of("reports", taker.name), 1, page)
@@ -109,7 +112,8 @@ class Emitter:
         """Deliver the spans since the last flush to the run folder, as batch number ``part``.
 
         Raises:
-            StoreError: the spans were not accepted. They still wait, so keep the event log.
+            StoreError: the spans were not accepted and still wait. The event log must not be
+                removed.
         """
         for taker in self._accounts.takers("spans"):
             if not taker.buffered_in_wal:
@@ -125,7 +129,10 @@ class Emitter:
             self._accounts.delivered(account, items)
 
     def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
-        """Queue the requests of a converted profiler window; a body of None counts as lost."""
+        """Queue the requests of a converted profiler window, each an item count and a body.
+
+        If a body is None, its items are counted as lost.
+        """
         self._accounts.converted(event)
         self._measure(event)
         servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]
@@ -138,7 +145,7 @@ class Emitter:
                     self._queue(account, items, body)
 
     def _measure(self, event: WindowConverted) -> None:
-        """Export the window's readings immediately, because no mark may follow."""
+        """Export the readings of a profiler window immediately, because no mark may follow."""
         if not event.readings:
             return
         rank = self._state.ranks[event.instance]
@@ -149,7 +156,7 @@ class Emitter:
         self._export(rank.resource, rank.meta.unix_ns, event.end_ns, series, {})
 
     def export_if_due(self, mark: Mark) -> None:
-        """Export the metrics of every rank: at each interval, and when a rank has ended."""
+        """Export the metrics of ranks and node, at each interval and if a rank has ended."""
         state = self._state
         if not self._is_due(mark):
             return
@@ -169,7 +176,7 @@ class Emitter:
         state.series = {k: s for k, s in state.series.items() if not s.gone}
 
     def export_accounts(self, now_ns: int) -> None:
-        """Export the accounts' current values."""
+        """Export the current values of the accounts as metrics."""
         if self._accounts.takers("metrics"):
             self._accounts.publish(self.waiting)
             own = [series for series in self._state.series.values() if not series.source]
@@ -202,7 +209,8 @@ class Emitter:
         takers = self._accounts.takers("metrics")
         if not takers:
             return
-        # Collect once for all destinations: collecting marks series as sent and removes exemplars.
+        # Collect once for all destinations, because collecting marks series as sent and removes
+        # exemplars.
         options = self._options
         export = Export(start_ns, now_ns, self._is_sent, options.temporality)
         metrics = export.collect(series, user)
@@ -221,7 +229,7 @@ class Emitter:
                 self._queue(account, points, body)
 
     def _is_sent(self, exemplar: Exemplar) -> bool:
-        """Return whether to export an exemplar: exemplars are on, and its trace is sent."""
+        """Return whether to export an exemplar: exemplars are enabled, and its trace is sent."""
         sampler, trace_id = self._options.sampler, int.from_bytes(exemplar.trace_id, "big")
         return self._options.exemplars and (sampler is None or sampler.samples(trace_id))
 

@@ -39,14 +39,14 @@ _PROXIED: Final = "mlflow-artifacts"
 
 
 class MlflowReport:
-    """Upload of one run's page. Has its own client, because it runs in a separate thread."""
+    """Upload of one run's page, with its own client, because it runs in a separate thread."""
 
     def __init__(self, client: MlflowClient, run: MlflowRun, settings: MlflowSettings) -> None:
         self._client, self._run = client, run
         self._server = urlsplit(settings.server.endpoint).netloc
 
     def accept(self, page: bytes) -> Verdict:
-        """Upload the page to the run's artifacts; replaces an earlier page."""
+        """Upload the page to the run's artifacts, where it replaces an earlier page."""
         try:
             root = self._run.artifacts()
             if not root:
@@ -67,11 +67,11 @@ class MlflowReport:
         return Delivered()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the client's connection."""
         self._client.close()
 
     def _folder(self, root: str) -> str | None:
-        """Return the path of a URI in the server's own store; None if it is in another store."""
+        """Return the server's path of artifact URI ``root``; None if it is in another store."""
         uri = urlsplit(root)
         if uri.scheme != _PROXIED or uri.netloc not in ("", self._server):
             return None
@@ -98,7 +98,10 @@ class MlflowDestination(Destination):
         self.signals = ("scalars", "reports") if report else ("scalars",)
 
     def accept(self, batch: Batch) -> Verdict:
-        """Log the batch's points, then tags and status of the run; or upload the page."""
+        """Log the batch's points, and its findings and outcomes as tags and status of the run.
+
+        A batch of signal ``reports`` contains the page, which is uploaded instead.
+        """
         if self._report and batch.signal == "reports":
             return self._report.accept(batch.report)
         try:
@@ -116,7 +119,7 @@ class MlflowDestination(Destination):
         return Delivered(lost)
 
     def close(self, signal: Signal) -> None:
-        """Close the signal's connection."""
+        """Close the client that delivers ``signal``."""
         if self._report and signal == "reports":
             self._report.close()
         else:
@@ -132,7 +135,7 @@ class MlflowDestination(Destination):
         return {REFUSED: len(refused)}
 
     def _log(self, run_id: str, points: list[dict[str, Any]]) -> list[str]:
-        """Log points; return the server's message for each point that it refused."""
+        """Log points, halving refused batches; return a message for each point that was refused."""
         try:
             self._client.post("runs/log-batch", run_id=run_id, metrics=points)
         except Rejected as error:
@@ -164,7 +167,7 @@ class _RunDeleted(Exception):
 
 
 def make(site: DestinationContext) -> MlflowDestination:
-    """Create the destination for the server named in the agent's environment."""
+    """Create the destination for the server that the agent's environment variables name."""
     settings = read_mlflow_settings(site.options.environ)
     if settings.is_login_readable:
         endpoint = settings.server.endpoint

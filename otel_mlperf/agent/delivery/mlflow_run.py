@@ -1,9 +1,9 @@
 """The MLflow run of a training run: creation, parameters, tags and status.
 
-All agents of a run report to one MLflow run. MLflow has no atomic "create if missing", so the agent
-with rank 0 creates the MLflow run, and the agents of other hosts wait for it. A tag that is set
-after creation identifies it. If two were created because the first response was late, all agents
-report to the tagged one, and the duplicate is deleted at the end.
+All agents of a run report to one MLflow run. MLflow has no atomic "create if missing". The agent
+with rank 0 therefore creates the MLflow run, and the agents of other hosts wait for it. A tag that
+is set after creation identifies the run. If two runs were created because the first response was
+late, all agents report to the tagged one, and the duplicate is deleted at the end.
 
 MLflow accepts letters, digits, ``_``, ``-``, ``.``, ``:``, spaces and slashes in a key, at most 250
 characters. It refuses a key that would change when normalized as a path.
@@ -39,7 +39,7 @@ _STATUS: Final = {"running": "RUNNING", "finished": "FINISHED", "failed": "FAILE
                   "killed": "KILLED", "interrupted": "KILLED"}  # fmt: skip
 _RETRY_S: Final = 30.0
 _MAX_ENTRIES: Final = 100
-"""Maximum number of parameters, or tags, in one call."""
+"""Maximum number of parameters, or of tags, in one call."""
 _MAX_KEY_CHARS: Final = 250
 _MAX_PARAM_CHARS: Final = 6000
 _MAX_TAG_CHARS: Final = 5000
@@ -48,7 +48,10 @@ _NEVER_A_PART: Final = ("", ".", "..")
 
 
 class MlflowRun:
-    """MLflow run of one training run. Methods raise ``Unavailable`` or ``Rejected``."""
+    """MLflow run of one training run.
+
+    Methods that call the server raise Unavailable or Rejected.
+    """
 
     def __init__(
         self, client: MlflowClient, site: DestinationContext, settings: MlflowSettings
@@ -61,11 +64,15 @@ class MlflowRun:
         self._has_ended = False
 
     def facts(self) -> RunFile:
-        """Return the current content of ``run.json``."""
+        """Return the current content of the run folder's ``run.json``."""
         return read_run_file(self._folder)
 
     def ready(self) -> str:
-        """Return the id of the run, after creating, reopening and describing it as needed."""
+        """Return the id of the MLflow run.
+
+        The run is first found or created, and on the host of rank 0 also described and reopened if
+        needed.
+        """
         if not self._id:
             try:
                 self._id = self._settings.run_id or self._find_or_create()
@@ -81,7 +88,7 @@ class MlflowRun:
         return self._id
 
     def artifacts(self) -> str:
-        """Return the URI of the run's artifacts, "" if the run is deleted; never create a run."""
+        """Return the URI of the run's artifacts; "" if the run was deleted. Never creates a run."""
         try:
             self._id = self._id or self._settings.run_id or self._found(self._experiment(), "ALL")
         except Rejected as error:
@@ -98,7 +105,7 @@ class MlflowRun:
             return error.code == "RESOURCE_DOES_NOT_EXIST"
 
     def tag(self, tags: dict[str, str]) -> None:
-        """Set tags of the run."""
+        """Set ``tags`` of the MLflow run."""
         self._log_entries("tags", tags)
 
     @property
@@ -116,14 +123,14 @@ class MlflowRun:
                 f"the run is not at {self._settings.server.endpoint} yet: the agent of rank 0 "
                 "creates it"
             )
-        # Reuse a run that an agent created before it was killed or before the response arrived.
+        # Reuse a run that an agent created before it was killed, or whose response did not arrive.
         made = self._search(experiment, MADE_TAG, run_id)
         chosen = str((made[0] if made else self._make(experiment))["info"]["run_id"])
         self._client.post("runs/set-tag", run_id=chosen, key=RUN_TAG, value=run_id)
         return chosen
 
     def _found(self, experiment: str, view: str = "ACTIVE_ONLY") -> str:
-        """Return the id of the tagged run; empty if it has not been created yet.
+        """Return the id of the tagged run; "" if it has not been created yet.
 
         With ``view="ALL"``, the run may be deleted.
         """
@@ -215,10 +222,10 @@ class MlflowRun:
     # -- end of the run ----------------------------------------------------------------------------
 
     def end(self, ended: Sequence[ScalarItem]) -> None:
-        """Report ended processes of this host, and the end of the run once all have ended.
+        """Report ended processes of this host; if all have ended, also the status of the run.
 
         Each host stores its outcome in its own tag. A host that changes the run's status reads all
-        tags again afterwards. The last host therefore sets the worst status of all hosts.
+        tags again afterwards, so that the last host sets the worst status of all hosts.
         """
         if self._settings.run_id:  # the user who created the run ends it
             return
@@ -260,7 +267,7 @@ class MlflowRun:
 
 
 def _outcomes(run: dict[str, Any], tag: str) -> Iterable[tuple[int, int]]:
-    """Yield restart and outcome index from the tags whose key starts with ``tag``."""
+    """Yield restart and outcome index from each tag whose key starts with ``tag``."""
     for entry in run.get("data", {}).get("tags", []):
         outcome, _, restart = entry.get("value", "").rstrip(")").partition(" (restart ")
         if entry["key"].startswith(tag) and outcome in OUTCOMES and restart.isdecimal():
@@ -268,7 +275,7 @@ def _outcomes(run: dict[str, Any], tag: str) -> Iterable[tuple[int, int]]:
 
 
 def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
-    """Return a point as a metric of ``runs/log-batch``."""
+    """Return a point as a metric of the API call ``runs/log-batch``."""
     return {
         "key": key,
         "value": json_safe_number(scalar.value),
@@ -278,12 +285,12 @@ def metric_of(key: str, scalar: ScalarItem) -> dict[str, Any]:
 
 
 def key_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
-    """Return the key of a point's curve in MLflow."""
+    """Return the key of a point's curve in MLflow. ``is_alone``: the run has a single rank."""
     return safe_key(curve_of(scalar, batch, is_alone=is_alone))
 
 
 def safe_key(key: str) -> str:
-    """Return a key that MLflow accepts: unchanged if possible; distinct keys stay distinct."""
+    """Return a key that MLflow accepts: ``key`` itself, or a valid key with a hash of ``key``."""
     parts = [part for part in _FOREIGN.sub("_", key).split("/") if part not in _NEVER_A_PART]
     safe = "/".join(parts) or "_"
     if len(safe) <= _MAX_KEY_CHARS and not _FOREIGN.search(key):
@@ -293,18 +300,18 @@ def safe_key(key: str) -> str:
 
 
 def params_of(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return parameters as text by key; nested parameters have the key ``outer.inner``."""
+    """Return parameters as text by key. Nested parameters have the key ``outer.inner``."""
     return {safe_key(key): text[:_MAX_PARAM_CHARS] for key, text in _flat(params, "")}
 
 
 def tags_of(tags: list[str]) -> dict[str, str]:
-    """Return MLflow tags from texts ``name=value``; a name without value gets "true"."""
+    """Return MLflow tags from texts ``name=value``. A name without a value gets "true"."""
     parts = [tag.partition("=") for tag in tags]
     return {safe_key(key): tag_text(value if sign else "true") for key, sign, value in parts}
 
 
 def tag_text(text: str) -> str:
-    """Truncate a text to the maximum length of a tag."""
+    """Return ``text``, truncated to the maximum length of a tag."""
     return text[:_MAX_TAG_CHARS]
 
 

@@ -1,4 +1,4 @@
-"""MLflow server: settings from MLflow's environment variables, and a REST API client.
+"""Settings of an MLflow server, from MLflow's environment variables, and a client of its API.
 
 The client distinguishes temporary failures from permanent refusals.
 """
@@ -35,7 +35,7 @@ _CERTIFICATE: Final = "MLFLOW_TRACKING_SERVER_CERT_PATH"
 _CLIENT_CERTIFICATE: Final = "MLFLOW_TRACKING_CLIENT_CERT_PATH"
 """Path of one file with the client certificate and its key."""
 _TIMEOUT_S: Final = 60.0
-"""Storing a thousand points in a file-based database can last seconds on a busy machine."""
+"""Long, because storing a thousand points in a file-based database can take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class MlflowSettings:
     """Name of the experiment; empty if only ``experiment_id`` identifies it."""
     experiment_id: str
     run_id: str
-    """Id of a run that the user has created; empty if a run should be found or created."""
+    """Id of a run that the user has created; empty if a run must be found or created."""
     is_login_readable: bool
-    """Whether a login is sent over plain http to another machine, as MLflow permits."""
+    """Whether a login is sent over plain http to another machine, which MLflow permits."""
 
 
 def read_mlflow_settings(environ: Mapping[str, str]) -> MlflowSettings:
@@ -89,11 +89,12 @@ def _login(given: Mapping[str, str], url: SplitResult) -> dict[str, str]:
 _API: Final = "/api/2.0/mlflow/"
 _ARTIFACTS: Final = "/api/2.0/mlflow-artifacts/artifacts/"
 _MAX_RESPONSE_BYTES: Final = 32 << 20
-"""Maximum size of a response, in bytes. That for a run contains the last value of each metric."""
+"""Maximum size of a response, in bytes. The description of a run contains the last value of each
+metric."""
 _LOCKED_OUT_S: Final = 30.0
 """Minimum wait after an error that only the user can fix, such as a wrong login."""
 _OF_CONTENT: Final = (400, 409, 413, 422)
-"""Statuses that reject the content of the request, even without an MLflow error code."""
+"""Statuses that reject the content of a request, even without an MLflow error code."""
 _FOR_NOW: Final = (408, 425, 429)
 _ADVICE: Final = {
     401: "check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
@@ -104,19 +105,19 @@ _ADVICE: Final = {
 
 
 class Unavailable(Exception):
-    """The call failed temporarily and may be retried."""
+    """An API call failed temporarily and may be retried."""
 
     def __init__(self, reason: str, after_s: float | None = None) -> None:
-        """``reason`` is a log message, ``after_s`` the minimum wait before the next try."""
+        """``reason`` is a message for the log, ``after_s`` the minimum wait before the next try."""
         super().__init__(reason)
         self.reason, self.after_s = reason, after_s
 
 
 class Rejected(Exception):
-    """The server refuses the call permanently."""
+    """The server has refused an API call permanently."""
 
     def __init__(self, code: str, message: str) -> None:
-        """``code`` is MLflow's error code; empty if the response has none."""
+        """``code`` is MLflow's error code; empty if the response contains none."""
         super().__init__(message)
         self.code, self.message = code, message
 
@@ -132,19 +133,25 @@ class MlflowClient:
         self._errors = ErrorDescriber(settings)
 
     def get(self, call: str, **params: str) -> dict[str, Any]:
-        """Send a GET request; return the decoded response."""
+        """Send a GET request for an API call, e.g. ``runs/get``; return the decoded response."""
         return self._call("GET", f"{_API}{call}?{urlencode(params)}", b"")
 
     def post(self, call: str, **content: object) -> dict[str, Any]:
-        """Send a POST request, which changes data or searches; return the decoded response."""
+        """Send a POST request for an API call, e.g.
+
+        ``runs/create``; return the decoded response.
+        """
         return self._call("POST", _API + call, msgspec.json.encode(content))
 
     def put(self, artifact: str, content: bytes, kind: str) -> dict[str, Any]:
-        """Upload a file of MIME type ``kind`` to the server's artifact store."""
+        """Upload ``content`` of MIME type ``kind`` as a file of the server's artifact store.
+
+        ``artifact`` is the file's path in the store. Returns the decoded response.
+        """
         return self._call("PUT", _ARTIFACTS + quote(artifact), content, kind)
 
     def close(self) -> None:
-        """Close the connection; the next call opens a new one."""
+        """Close the connection. The next call opens a new one."""
         self._transport.close()
 
     def _call(
@@ -180,7 +187,7 @@ class MlflowClient:
 
 
 def _content(reply: Reply) -> dict[str, Any] | None:
-    """Return the JSON object in a response; None if it contains anything else."""
+    """Return the JSON object in a response; None if the response contains anything else."""
     try:
         content = msgspec.json.decode(reply.body) if reply.complete else None
     except ValueError:  # base class of msgspec's errors

@@ -50,7 +50,7 @@ _MAX_BYTES: Final = 2 << 20
 """Maximum size of the spans in a request, in bytes; gRPC servers accept 4 MiB."""
 _LOG_EVERY_S: Final = 60.0
 _LOCKED_OUT_S: Final = 30.0
-"""Minimum wait after a rejected login, which only the user can fix."""
+"""Minimum wait after a rejected login, which only the user can correct."""
 
 
 class OtlpDestination(Destination):
@@ -61,20 +61,21 @@ class OtlpDestination(Destination):
 
     def __init__(self, settings: Mapping[Signal, SignalSettings]) -> None:
         self.signals = tuple(settings)
-        # One client per signal: clients are not thread-safe, and each signal has its own thread.
+        # One client per signal, because clients are not thread-safe and each signal has its own
+        # thread.
         self._clients = {signal: open_client(of_signal) for signal, of_signal in settings.items()}
         self._logged_s = -_LOG_EVERY_S
 
     def accept(self, batch: Batch) -> Verdict:
-        """Post the batch; halve requests that the server cannot read or finds too large."""
+        """Post the batch. Requests that the server cannot read or finds too large are halved."""
         lost: dict[str, int] = {}
         # Use OTLP's names of the signals.
         kind = "traces" if batch.signal == "spans" else "metrics"
         answer = post_in_parts(partial(self._post, batch.signal), batch.otlp, kind, lost)
         if answer.outcome is Outcome.DELIVERED:
             return Delivered(lost)
-        # The whole batch is sent again, including accepted parts. Losses are not counted now: the
-        # next try will be refused the same items.
+        # The whole batch is sent again, including accepted parts. Losses are not counted now,
+        # because the server will refuse the same items at the next try.
         after_s = answer.after_s
         if answer.outcome is Outcome.UNAUTHORIZED:
             after_s = max(after_s or 0.0, _LOCKED_OUT_S)
@@ -96,12 +97,12 @@ class OtlpDestination(Destination):
             )  # fmt: skip
 
     def close(self, signal: Signal) -> None:
-        """Close the connection for the signal."""
+        """Close the connection for ``signal``."""
         self._clients[signal].close()
 
 
 def make(site: DestinationContext) -> OtlpDestination | None:
-    """Create the destination for the servers in the options; None if there are none."""
+    """Create the destination for the servers in the options; None if no server is configured."""
     given: dict[Signal, SignalSettings | None] = {
         "spans": site.options.traces,
         "metrics": site.options.metrics,
@@ -113,7 +114,7 @@ def make(site: DestinationContext) -> OtlpDestination | None:
 def span_requests(
     resource: Mapping[str, object], spans: Sequence[SampledSpan]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield requests for all spans of one rank, each with its number of items."""
+    """Yield requests for all spans of one rank: number of items, and encoded body."""
     encoded = wire.encode_resource(resource)
     for scope, of_scope in _by_scope(spans).items():
         about = scope.encode()
@@ -126,7 +127,6 @@ def span_requests(
 
 
 def _by_scope(spans: Sequence[SampledSpan]) -> dict[Scope, list[SampledSpan]]:
-    """Group the spans by instrumentation scope."""
     known: dict[tuple[int, int], Scope] = {}
     groups: dict[Scope, list[SampledSpan]] = {}
     for kept in spans:
@@ -140,7 +140,7 @@ def _by_scope(spans: Sequence[SampledSpan]) -> dict[Scope, list[SampledSpan]]:
 def metric_requests(
     resource: Mapping[str, object], metrics: Sequence[MetricData], scopes: Mapping[str, Scope]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield requests for all metrics of a rank or the node, each with its number of points.
+    """Yield requests for all metrics of a rank or the node: number of points, and encoded body.
 
     Args:
         resource: resource attributes of the rank or the node.

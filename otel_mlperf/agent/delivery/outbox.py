@@ -1,9 +1,9 @@
 """Outbox: persistent queue of requests on disk, with the outcome of each request.
 
 Each request is one file in ``requests/``, numbered in the order of creation. Requests survive
-crashes and server outages. ``outcomes.log`` records the outcome of each request: a replayed request
-with a known outcome is not sent again. The total size of the files is limited. Above the limit, the
-oldest requests of the destination with the most bytes are dropped and counted as lost.
+crashes and server outages. ``outcomes.log`` records the outcome of each request, so that a replayed
+request with a known outcome is not sent again. The total size of the files is limited. Above the
+limit, the oldest requests of the destination with the most bytes are dropped and counted as lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_LOG_BYTES: Final = 256 << 20
 
 
 class Outbox:
-    """Persistent queue: the agent's loop adds requests, sender threads remove them."""
+    """Persistent queue of requests: the agent's loop adds them, sender threads remove them."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -56,8 +56,8 @@ class Outbox:
                 adds requests from this number upward again.
             pending: numbers of the requests without an outcome in that state.
         """
-        # Outcomes first: a crash after writing an outcome, but before removing the request's file,
-        # leaves both. The outcome is then correct.
+        # Read outcomes first: a crash after writing an outcome, but before removing the request's
+        # file, leaves both. The outcome is then correct.
         self._settled = {outcome.number: outcome for outcome in self._read_log()}
         # Outcomes of requests that were pending in the last state are not in its accounts; all
         # other outcomes in the log are.
@@ -77,14 +77,14 @@ class Outbox:
             where[request.number] = request
 
     def add(self, number: int, account: str, items: int, body: bytes) -> SettledRequest | None:
-        """Queue a request, or return its outcome if a previous agent has sent it.
+        """Queue a request and return None, or return its outcome if a previous agent has sent it.
 
-        If a previous agent created the request, its stored file is sent unchanged. The values of
-        the agent's health metrics may differ in a replay, and servers refuse requests with two
-        values for one time.
+        If a previous agent created the request, its stored file is sent unchanged: in a replay, the
+        values of the agent's health metrics may differ, and servers refuse requests with two values
+        for one time. If the request cannot be stored, its items are counted as lost.
         """
         check = zlib.crc32(body)
-        # Only a replay finds a known outcome or file, because numbers are used once.
+        # Only a replay finds a known outcome or file, because each number is used once.
         known, made = self._settled.get(number), self._made.pop(number, None)
         request = WaitingRequest(number, account, items, check, len(body))
         is_known = known and (known.check == check or _is_same(known, account, items))
@@ -102,8 +102,8 @@ class Outbox:
                 self._settle(SettledRequest(number, account, check, 0, {"outbox_full": items}))
                 return None
             try:
-                # Durable: once the next state is written, the event log is removed and this is the
-                # only copy.
+                # Durable, because this is the only copy after the next state is written and the
+                # event log removed.
                 write_whole(self._path(request), body, is_durable=True)
             except OSError:
                 self._settle(SettledRequest(number, account, check, 0, {"outbox_io": items}))
@@ -113,7 +113,7 @@ class Outbox:
         return None
 
     def body(self, request: WaitingRequest) -> bytes | None:
-        """Return the stored body; None if the file is missing or damaged."""
+        """Return the stored body of a request; None if its file is missing or damaged."""
         try:
             body = read_regular(self._path(request))
         except OSError:
@@ -121,24 +121,27 @@ class Outbox:
         return body if zlib.crc32(body) == request.check else None
 
     def next(self, account: str) -> WaitingRequest | None:
-        """Return the oldest waiting request of an account; None if there is none."""
+        """Return the oldest waiting request of ``account``; None if none waits."""
         with self._lock:
             return next((r for r in self._waiting.values() if r.account == account), None)
 
     def has(self, account: str) -> bool:
-        """Return whether a request of ``account`` waits; the caller must hold ``changed``."""
+        """Return whether a request of ``account`` waits. The caller must hold ``changed``."""
         return any(r.account == account for r in self._waiting.values())
 
     def requests_of(self, accounts: list[str]) -> int:
-        """Return the number of waiting requests of ``accounts``."""
+        """Return the number of waiting requests of all ``accounts``."""
         with self._lock:
             return sum(r.account in accounts for r in self._waiting.values())
 
     def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
-        """Record the outcome of a request and remove its file."""
+        """Record the outcome of a request and remove its file.
+
+        ``lost`` is the number of lost items by reason. Does nothing if the request was dropped.
+        """
         with self.changed:
-            # Dropped for lack of room while it was being sent: its loss is already counted, and
-            # each item has only one outcome.
+            # The request was dropped for lack of room while it was being sent: its loss is already
+            # counted, and each item has only one outcome.
             if self._waiting.pop(request.number, None) is None:
                 return
             number, account, _, check, _ = request
@@ -148,7 +151,7 @@ class Outbox:
             self.changed.notify_all()
 
     def news(self) -> list[SettledRequest]:
-        """Return the outcomes since the last call."""
+        """Return the outcomes that were recorded since the last call."""
         with self._lock:
             news, self._news = self._news, []
         return news
@@ -161,10 +164,7 @@ class Outbox:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Return the number of items, by account, whose outcome ``news`` has not returned yet.
-
-        This includes settled items that ``news`` has not returned: the accounts lack their outcome.
-        """
+        """Return the number of items, by account, whose outcome ``news`` has not returned yet."""
         with self._lock:
             items: dict[str, int] = {}
             for request in self._waiting.values():
@@ -175,7 +175,11 @@ class Outbox:
             return items
 
     def forget(self) -> None:
-        """Remove the outcomes that ``news`` has returned, once a written state contains them."""
+        """Remove the outcomes that ``news`` has returned.
+
+        Must be called only after a state that contains these outcomes was written. Also removes
+        requests of a previous agent that the replay has not added.
+        """
         with self._lock:
             # Remove requests that the replay has not added: with other options or another version,
             # it derives other requests.
@@ -207,7 +211,7 @@ class Outbox:
         return True
 
     def _oldest_of_largest(self) -> int:
-        """Return the oldest request of the destination with the most bytes.
+        """Return the number of the oldest request of the destination with the most bytes.
 
         A destination that is always unavailable thus takes no room from other destinations.
         """
@@ -237,7 +241,10 @@ class Outbox:
 
 
 def _is_same(known: SettledRequest, account: str, items: int) -> bool:
-    """Return whether a settled request had the same metric points, possibly with other values."""
+    """Return whether ``known`` had the same number of metric points for the same account.
+
+    Their values may differ.
+    """
     settled = known.delivered + sum(known.lost.values())
     return account == known.account and account.startswith("metrics/") and settled == items
 

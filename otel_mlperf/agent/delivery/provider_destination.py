@@ -1,8 +1,8 @@
-"""Destination for the program's own tracer provider (``provider="join"``).
+"""Destination for the user's own tracer provider (``provider="join"``).
 
-Each batch of spans is sent to the process of its rank. That process passes the spans to its span
-processors and replies. Spans that a process has not accepted when it ends are lost as
-``process_ended``.
+Each batch of spans is sent to the process of its rank. That process passes the spans to the
+provider's span processors and replies. Spans that a process has not accepted when it ends are lost
+as ``process_ended``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
 
 Message = tuple[int, dict[str, Any], list[SpanItem]]
-"""Number, resource and spans of a batch."""
+"""Number, resource attributes and spans of a batch."""
 _SUFFIX: Final = ".spans"
 _ANSWER: Final = msgspec.msgpack.Decoder(dict[str, int])
 
 
 class ProviderDestination(Destination):
-    """Destination for the tracer providers of the processes of this node's ranks."""
+    """Destination for the tracer providers in the processes of this node's ranks."""
 
     name = "provider"
     signals = ("spans",)
@@ -77,20 +77,23 @@ class ProviderDestination(Destination):
         return None
 
     def close(self, signal: Signal) -> None:
-        """Close the connections."""
+        """Close the connections to all processes."""
         del signal
         while self._connections:
             self._connections.popitem()[1].close()
 
 
 def make(site: DestinationContext) -> ProviderDestination | None:
-    """Create the destination for this node's processes; None if no provider is joined."""
+    """Create the destination for this node's processes; None if the options join no provider."""
     return ProviderDestination(site.run_folder) if site.options.joins_provider else None
 
 
 @contextlib.contextmanager
 def socket_path(folder: str, instance: str) -> Iterator[str]:
-    """Yield a path of a rank's socket next to the journals that is short enough for AF_UNIX."""
+    """Yield the path of a rank's socket next to the journals, short enough for AF_UNIX.
+
+    The path is valid only within the context.
+    """
     if IS_PORTABLE:  # no /proc: a path that is too long raises OSError
         yield os.path.join(folder, instance + _SUFFIX)
         return
@@ -102,6 +105,6 @@ def socket_path(folder: str, instance: str) -> Iterator[str]:
 
 
 def drop_sockets(folder: Path) -> None:
-    """Remove the sockets that processes have left next to their journals."""
+    """Remove the sockets that ended processes have left next to their journals in ``folder``."""
     for path in folder.glob(f"*{_SUFFIX}*"):
         path.unlink(missing_ok=True)

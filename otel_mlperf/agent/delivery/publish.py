@@ -1,7 +1,8 @@
 """Publication of readings, active warnings and section sums to the training processes.
 
 The file of readings and warnings is stored next to the journals. It is written after each read of a
-source, and at least every five seconds. It contains only current values, so that replays ignore it.
+sensor source, and at least every five seconds. It contains only current values, so that replays
+ignore it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ _MAX_INTERVAL_S: Final = 5.0
 _REPORTED_AS_RATES: Final = {m.name for m in (names.DISK_IO, names.DISK_IO_TIME, names.NETWORK_IO)}
 """Totals that ``om.readings()`` reports as rates."""
 _OWN_SOURCES: Final = ("", JOURNAL)
-"""Sources of series that the agent derives or reads from journals, without a sensor."""
+"""Values of ``MetricSeries.source`` of series that no sensor reads: the agent derives them from
+rows, or reads them from journals."""
 
 
 class Publisher:
-    """Publisher of the readings file next to the journals of one folder."""
+    """Publisher of the file with readings and active warnings for the processes of one folder."""
 
     def __init__(
         self,
@@ -51,14 +53,16 @@ class Publisher:
         self._written_s: float | None = None
 
     def publish(self, reads: Sequence[Read], state: AgentState) -> list[WarningHeld]:
-        """Update the readings; write them with the resulting warnings if due.
+        """Store new ``reads``; if due, evaluate the rules and write the file.
 
-        Return the warnings whose condition is true now, to be logged as events; [] if not due.
+        Returns an event for each warning whose condition is true; [] if nothing was due or no
+        journal is being read.
         """
         now_s = self._clock()
         for read in reads:
             self._groups[read.source] = self._group(read, int(now_s * 1e9))
-        # Evaluate also without new readings: a condition that lasts long becomes a warning.
+        # Evaluate also without new readings, because a condition becomes a warning only after some
+        # time.
         due = self._written_s is None or now_s - self._written_s >= _MAX_INTERVAL_S
         if not (reads or due) or not state.journals:
             return []
@@ -73,7 +77,7 @@ class Publisher:
         return self._evaluator.held
 
     def _group(self, read: Read, now_ns: int) -> Group:
-        """Return a source's readings, with previous totals from which programs compute rates."""
+        """Return a source's readings, with earlier totals from which processes compute rates."""
         readings = [Reading(r.journal, r.name, r.labels, r.value) for r in read.readings]
         last = self._groups.get(read.source)
         if last is None:
@@ -82,12 +86,15 @@ class Publisher:
         return Group(now_ns, readings, last.monotonic_ns, before)
 
     def close(self) -> None:
-        """Remove the readings file."""
+        """Remove the file of readings and warnings."""
         drop_readings(self._folder)
 
 
 def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
-    """Yield the agent's own totals of the metrics ``wanted``; a histogram's total is its sum."""
+    """Yield the totals of the metrics ``wanted`` that no sensor reads, and all lost items.
+
+    The total of a histogram is the sum of its values.
+    """
     for name, journal in state.journals.items():
         meta = journal.meta
         rank = state.ranks.get(journal.instance)
@@ -104,8 +111,8 @@ def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
 class SumsPublisher:
     """Publisher of the section sums that the agent has computed so far.
 
-    After each poll, they are written to files next to the journals of one folder. Processes add
-    later rows from their own rings, as long as the rings still contain them.
+    After each poll, they are written to files next to the journals of one folder. Each process adds
+    later rows from its own ring, if the ring still contains them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -114,7 +121,7 @@ class SumsPublisher:
         """Slot up to which sums were written, by journal."""
 
     def publish(self, state: AgentState) -> None:
-        """Write the sums of the journals that have new rows."""
+        """Write the sums of each journal that has new rows."""
         for name, journal in state.journals.items():
             path = self._folder / name
             if journal.left or self._written.get(name) == journal.next or not path.exists():

@@ -1,6 +1,6 @@
 """File names of waiting requests, and log lines of their outcomes.
 
-A file name contains all data of a request except its body. A log line is one outcome.
+A file name contains all data of a request except its body. A log line contains one outcome.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINE: Final = re.compile(
 
 
 class WaitingRequest(NamedTuple):
-    """Request that waits on disk."""
+    """Request that waits on disk. ``items`` is its number of items, ``size`` that of its bytes."""
 
     number: int
     account: str
@@ -32,12 +32,12 @@ class WaitingRequest(NamedTuple):
 
     @property
     def destination(self) -> str:
-        """Return the name of the request's destination."""
+        """Return the name of the destination, which is part of the account name."""
         return self.account.split("/")[1]
 
 
 class SettledRequest(NamedTuple):
-    """Outcome of a request's items."""
+    """Outcome of a request: the number of its items that were delivered, or lost by reason."""
 
     number: int
     account: str
@@ -47,13 +47,13 @@ class SettledRequest(NamedTuple):
 
 
 def file_name(request: WaitingRequest) -> str:
-    """Return the file name of a request."""
+    """Return the name of the file that stores a request in the outbox."""
     account = request.account.replace("/", ".")
     return f"{request.number:010d}-{account}-{request.items}-{request.check}{SUFFIX}"
 
 
 def request_in(path: Path) -> WaitingRequest | None:
-    """Parse the file name of a request in the outbox; return None if it is another file."""
+    """Return the request whose body is the file ``path``; None if the file is not a request."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         return None
@@ -63,14 +63,14 @@ def request_in(path: Path) -> WaitingRequest | None:
 
 
 def outcome_line(outcome: SettledRequest) -> str:
-    """Format an outcome as a log line; a newline first, as the previous line may be truncated."""
+    """Return an outcome as a log line. It starts with a newline: the last line may be truncated."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
     number, account, check, delivered, _ = outcome
     return f"\n{number} {account} {check} {delivered} {lost or '-'} ."
 
 
 def parse_outcome(line: str) -> SettledRequest | None:
-    """Parse one log line; return None if it is truncated or damaged."""
+    """Parse one log line; return None if the line is truncated or damaged."""
     match = _LINE.fullmatch(line)
     if match is None:
         return None

@@ -1,8 +1,8 @@
-"""Destinations for exporters of the OpenTelemetry SDK, named by the standard variables.
+"""Destinations for exporters of the OpenTelemetry SDK, named by OpenTelemetry's own variables.
 
 An exporter reports success or failure, without a reason. A failure is treated as an outage: the
 batch is retried. After several failures, single items of the batch are tried. If the exporter
-accepts one of them, the exporter works, and items that it refuses individually are lost as
+accepts one of them, it works, and the items that it refuses individually are lost as
 ``exporter_failed``.
 """
 
@@ -44,10 +44,10 @@ EXPORTER_FAILED: Final = "exporter_failed"
 _DEADLINE_S: Final = 30.0
 _FAILURES_BEFORE_PROBE: Final = 3
 _FAILURES_OF_ONE_ITEM: Final = 60
-"""After this many failures (about five minutes), a batch of a single item is lost, provided that
-the exporter has accepted other batches."""
+"""After this many failures (about five minutes), a batch with a single item is lost, if the
+exporter has accepted other batches."""
 _MAX_BYTES: Final = 64 << 20
-"""Maximum size of a file of the console exporter, in bytes; one older file is kept."""
+"""Maximum size of a console exporter's file, in bytes. One older file is kept."""
 _SUCCESS: Final = (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS)
 
 
@@ -59,7 +59,7 @@ class _Part(NamedTuple):
 
 
 class _Call(threading.Thread):
-    """Export of one batch in a daemon thread: an exporter that hangs must not block the agent."""
+    """Export of one batch in a daemon thread, so that an exporter that hangs does not block."""
 
     def __init__(self, batch: Batch, export: Callable[[Batch], Verdict]) -> None:
         super().__init__(name="otel_mlperf exporter", daemon=True)
@@ -77,7 +77,7 @@ class _Call(threading.Thread):
 class SdkDestination(Destination):
     """Destination for one exporter of spans or metrics.
 
-    The exporter is created at the first batch, in the thread that exports it.
+    The exporter is created at the first batch, in the thread that exports the batch.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class SdkDestination(Destination):
         return call.verdict
 
     def close(self, signal: Signal) -> None:
-        """Shut the exporter down."""
+        """Shut the exporter down, if it was created."""
         del signal  # a destination has a single signal
         if self._exporter is not None:
             self._exporter.shutdown()
@@ -122,7 +122,7 @@ class SdkDestination(Destination):
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         if not self._is_ready():
             return Refused(NOT_LOADED)
-        # Convert once for all tries: deltas depend on the previous conversion.
+        # Convert once for all tries, because deltas depend on the previous conversion.
         if self._planned is None or self._planned[0] != batch.number:
             self._planned = (batch.number, *self._plan(batch))
         verdict = self._deliver(*self._planned[1:])
@@ -131,7 +131,7 @@ class SdkDestination(Destination):
         return verdict
 
     def _is_ready(self) -> bool:
-        """Create the exporter at the first call; return whether it can be used."""
+        """Create the exporter at the first call; return whether the exporter can be used."""
         if self._exporter is None and not self._is_broken:
             try:
                 self._exporter = self._make()
@@ -145,7 +145,7 @@ class SdkDestination(Destination):
         return not self._is_broken
 
     def _plan(self, batch: Batch) -> tuple[list[_Part], Callable[[Any], Any]]:
-        """Convert the batch; return its parts, and a function that exports contents of parts."""
+        """Convert the batch; return its parts, and a function that exports a list of contents."""
         if batch.signal == "spans":
             resource = to_resource(batch.resource)
             spans = [
@@ -196,7 +196,7 @@ def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
 
 
 def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
-    """Export the parts, halving them on failure; return the number of items that failed."""
+    """Export the parts, halving them after a failure; return the number of items that failed."""
     if not _attempt(parts, export):
         return 0
     if len(parts) == 1:
@@ -206,14 +206,13 @@ def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
 
 
 class _ConsoleFile:
-    """Text stream for the console exporter that appends to a file."""
+    """Text stream for the console exporter that appends its output to a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._printed: list[str] = []
 
     def write(self, text: str) -> None:
-        """Buffer ``text`` until ``flush``."""
         self._printed.append(text)
 
     def flush(self) -> None:
@@ -235,6 +234,8 @@ def find_exporter(
     site: DestinationContext, signal: Signal, name: str, account: str
 ) -> SdkDestination:
     """Return a destination for the exporter with entry point ``name``, without loading its code.
+
+    ``account`` is the destination's name in accounts.
 
     Raises:
         ConfigError: no installed package has an exporter of that name.

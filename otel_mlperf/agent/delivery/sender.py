@@ -1,8 +1,8 @@
 """Sender threads, which offer batches of the outbox to destinations, with retries.
 
-Each signal of each destination has its own thread. A slow server therefore delays neither another
-server nor another signal. A batch is offered until it is accepted or refused, as long as the outbox
-has room. The sender thread sleeps between retries.
+Each signal of each destination has its own thread, so that a slow server delays neither another
+server nor another signal. A batch is offered until it is accepted or refused, if the outbox has
+room for it. The sender thread sleeps between retries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LABEL: Final = re.compile("[a-z][a-z0-9_]{0,39}")
 
 
 class Sender:
-    """Set of sender threads: one for each signal of each destination."""
+    """Set of sender threads, one for each signal of each destination."""
 
     def __init__(self, outbox: Outbox, destinations: Sequence[Destination]) -> None:
         self._outbox = outbox
@@ -43,16 +43,16 @@ class Sender:
 
     @property
     def accounts(self) -> list[str]:
-        """Return the accounts for which there is a sender thread."""
+        """Return the names of the accounts that have a sender thread."""
         return [channel.account for channel in self._channels]
 
     def start(self) -> None:
-        """Start a thread for each signal of each destination."""
+        """Start all sender threads."""
         for channel in self._channels:
             channel.start()
 
     def drain(self, most_s: float) -> bool:
-        """Wait until all batches are settled, at most ``most_s``; return whether they are."""
+        """Wait at most ``most_s`` until no batch waits in the outbox; return whether this is so."""
         until = time.monotonic() + most_s
         with self._outbox.changed:
             while any(map(self._outbox.has, self.accounts)):
@@ -63,7 +63,10 @@ class Sender:
         return True
 
     def stop(self) -> None:
-        """Signal the threads to end, without waiting. A batch being sent stays in the outbox."""
+        """Signal the threads to end, without waiting.
+
+        A batch that is being sent stays in the outbox.
+        """
         for channel in self._channels:
             channel.stopping.set()
         with self._outbox.changed:
@@ -71,8 +74,6 @@ class Sender:
 
 
 class _Channel(threading.Thread):
-    """Sender thread for one signal of one destination."""
-
     def __init__(self, outbox: Outbox, destination: Destination, signal: Signal) -> None:
         self.account = account_of(signal, destination.name)
         super().__init__(name=f"otel_mlperf {self.account}", daemon=True)
@@ -110,7 +111,7 @@ class _Channel(threading.Thread):
         if body is None:
             self._outbox.settle(request, 0, {"outbox_io": request.items})
             return
-        # Decode for each try: otherwise a batch that waits for hours would stay in memory.
+        # Decode again for each try: otherwise a batch that waits for hours would stay in memory.
         batch = decode_batch(self._destination.form, self._signal, request, body)
         match self._destination.accept(batch):
             case Delivered(lost):
@@ -145,7 +146,7 @@ class _Channel(threading.Thread):
 
 
 def _bounded(lost: dict[str, int], limit: int) -> dict[str, int]:
-    """Limit losses to ``limit`` items in total, with reasons that are valid labels."""
+    """Return the losses, limited to ``limit`` items in total, with valid labels as reasons."""
     bounded: dict[str, int] = {}
     for reason, count in lost.items():
         count = min(count, limit - sum(bounded.values()))  # noqa: PLW2901 - what is left of it
@@ -155,5 +156,5 @@ def _bounded(lost: dict[str, int], limit: int) -> dict[str, int]:
 
 
 def _label(reason: str) -> str:
-    """Return ``reason`` if it is a valid label, else "refused"; the log contains the full text."""
+    """Return ``reason`` if it is a valid label, else "refused". The log has the full text."""
     return reason if _LABEL.fullmatch(reason) else "refused"

@@ -39,10 +39,10 @@ class StoreDestination(Destination):
     def accept(self, batch: Batch) -> Verdict:
         """Write spans and waiting rows as part ``batch.number`` of each table.
 
-        A part that a replay writes again has the same rows and replaces the first. If writing
-        fails, the rows stay in memory for the next part.
+        If a replay writes a part again, the part has the same rows and replaces the first one. If
+        writing fails, the rows stay in memory for the next try.
         """
-        # Rows are removed only after all tables are written: retrying with the same number then
+        # Rows are removed only after all tables are written, so that a retry with the same number
         # completes a partially written part.
         try:
             for table, columns in self._rows.columns().items():
@@ -57,23 +57,24 @@ class StoreDestination(Destination):
         return Delivered()
 
     def compact(self) -> None:
-        """Merge small parts. Must run after the state is written.
+        """Merge small parts.
 
-        Otherwise a replay would write a part again that was already merged.
+        Must be called only after the state is written: otherwise a replay would write a merged part
+        again.
         """
         for table in TABLES:
             compact(self._folder, table, self._host)
 
     def merge_all(self) -> None:
-        """Merge all parts at the end of a run, including those that ``compact`` skips."""
+        """Merge all parts of each table at the end of a run, even those that ``compact`` skips."""
         for table in TABLES:
             merge_all(self._folder, table, self._host)
 
     def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
-        """Remove the oldest rows above the size limit; return the number of removed spans.
+        """Remove the oldest rows above ``most_bytes``; return the number of removed spans.
 
-        ``windows`` are the names used in place of the host in parts of profiler windows, the oldest
-        first.
+        ``windows`` are the names that parts of profiler windows have in place of the host, the
+        oldest first.
         """
         return trim(self._folder, self._host, most_bytes, windows)
 
@@ -90,7 +91,7 @@ def make(site: DestinationContext) -> StoreDestination:
 
 
 def span_columns_of(spans: Sequence[SpanItem]) -> Columns:
-    """Return the spans as columns of table ``spans``."""
+    """Return the spans as columns of table ``spans``, by column name."""
     return {name: [_cell(span, name) for span in spans] for name in SpanRow.__struct_fields__}
 
 

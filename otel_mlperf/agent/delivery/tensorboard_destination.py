@@ -1,8 +1,8 @@
 """Destination that writes points to TensorBoard event files, each point once.
 
 Each rank has its own folder, so that TensorBoard draws the ranks as lines of one chart. The size of
-the complete part of each file is stored after each batch. A partial batch after it, from a killed
-agent or a full disk, is truncated before the batch is written again.
+the complete part of each file is stored after each batch. If a killed agent or a full disk leaves a
+partial batch after it, this batch is truncated before it is written again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _VERSION: Final = "brain.Event:2"
 
 
 class Written(msgspec.Struct):
-    """State of the event files: last batch and size of the complete parts."""
+    """Content of the state file: number of the last batch, size of each file's complete part."""
 
     batch: int = 0
     files: dict[str, int] = {}
-    """Size in bytes by path relative to the folder."""
+    """Size in bytes by path, relative to the folder of the event files."""
 
 
 class TensorBoardDestination(Destination):
@@ -44,7 +44,7 @@ class TensorBoardDestination(Destination):
     signals = ("scalars",)
 
     def __init__(self, folder: Path, host: str, noted: Path) -> None:
-        """``noted`` is the path of the file that contains ``Written``."""
+        """``noted`` is the path of the state file, which contains ``Written``."""
         self._folder, self._host, self._noted = folder, host, noted
         self._encode = _encoder()
 
@@ -72,7 +72,8 @@ class TensorBoardDestination(Destination):
             body = b"".join(map(self._encode, scalars))
             start = b"" if size else self._encode(None)
             written.files[path] = write_at(self._folder / path, size, start + body)
-        # After the files: a crash in between leaves the old sizes, and the batch is appended again.
+        # Must be written after the files: a crash in between leaves the old sizes, and the batch is
+        # appended again.
         written.batch = batch.number
         write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
 

@@ -1,4 +1,4 @@
-"""Tracker curves: names, points grouped by step and time, and JSON-safe values."""
+"""Tracker curves: their names, points grouped by step and time, and JSON-safe values."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _GROUPS: Final = {
     "outcome": "run",
 }
 Row = tuple[int, int, dict[str, float]]
-"""Step number, Unix time in ns, and the values at that time by curve."""
+"""Step number, Unix time in ns, and the values at that time by curve name."""
 Named = tuple[str, "ScalarItem"]
-"""The name of a point's curve, and the point."""
+"""Name of a curve, and one of its points."""
 
 
 def tag_of(scalar: ScalarItem) -> str:
@@ -32,16 +32,16 @@ def tag_of(scalar: ScalarItem) -> str:
 
 
 def rank_of(scalar: ScalarItem, batch: Batch) -> str:
-    """Return the rank as ``rank<number>``; for a point of the node its host name."""
+    """Return the owner of a point: ``rank<number>``, or the host name for a point of the node."""
     if scalar.rank is None:
         return str(batch.resource.get(names.HOST_NAME, "node"))
     return f"rank{scalar.rank}"
 
 
 def curve_of(scalar: ScalarItem, batch: Batch, *, is_alone: bool) -> str:
-    """Return the curve's name in a tracker run that contains all ranks.
+    """Return the name of a point's curve in a tracker run that contains all ranks.
 
-    It ends with the rank, unless the run has a single rank (``is_alone``).
+    The name ends with the rank, unless the run has a single rank (``is_alone``).
     """
     tag = tag_of(scalar)
     return tag if is_alone else f"{tag}/{rank_of(scalar, batch)}"
@@ -62,7 +62,10 @@ def rows_of(named: Iterable[Named]) -> list[Row]:
 
 
 def json_safe_number(value: float) -> float | str:
-    """Return ``value``; if not finite, its name in Protobuf JSON, which MLflow and trackio read."""
+    """Return ``value`` if it is finite, else its name in Protobuf JSON, e.g. "NaN".
+
+    MLflow and trackio read these names.
+    """
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

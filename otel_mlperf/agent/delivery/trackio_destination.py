@@ -1,8 +1,8 @@
 """Destination that writes points to trackio's inbox, each point once, without trackio's library.
 
 The inbox is a folder of files. trackio's dashboard imports the files into its database and removes
-them. Each batch is one file. The file name and the record ids are derived from the batch, so that
-an agent that repeats a batch replaces the file, and trackio skips records that it already has. The
+them. Each batch is one file. The file name and the record ids are derived from the batch. An agent
+that repeats a batch therefore replaces the file, and trackio skips records that it already has. The
 page of the run is stored among the files of its project, like files from ``trackio.save``.
 
 Format: trackio's ``fragments.py``, ``FRAGMENT_VERSION`` 1 (since 0.28), and ``project_media_dir``.
@@ -50,7 +50,7 @@ class TrackioDestination(Destination):
         self._project = site.options.environ.get("TRACKIO_PROJECT", "").strip()
 
     def accept(self, batch: Batch) -> Verdict:
-        """Write the batch's points as a file, or write the page."""
+        """Write the batch's points, or the page of the run, as one file."""
         try:
             facts = read_run_file(self._run_folder)
             if batch.signal == "reports":
@@ -69,7 +69,6 @@ class TrackioDestination(Destination):
         return self._folder / "inbox" / writer / f"{batch.number:010d}.jsonl"
 
     def _page(self, facts: RunFile) -> Path:
-        """Return the path of the page among the project's files, in a folder for this run."""
         named = self._project or facts.name
         project = "".join(c for c in named if c.isalnum() or c in "-_") or "default"
         return self._folder / "media" / project / "files" / self._run_folder.name / "report.html"
@@ -87,7 +86,8 @@ class TrackioDestination(Destination):
             "run": facts.name,
             "run_id": facts.id,
         }
-        # Includes the start time: another run with the same id also numbers its batches from 1.
+        # Includes the start time, because another run with the same id also numbers its batches
+        # from 1.
         place = f"{facts.id}/{facts.started_ns}/{self._host}/{batch.number}"
         yield from _metrics(run, place, remaining, _config(facts))
         yield from _system_metrics(run, place, readings)
@@ -107,7 +107,7 @@ def _metrics(
 def _system_metrics(
     run: Mapping[str, Any], place: str, named: list[Named]
 ) -> Iterator[dict[str, Any]]:
-    """Yield records of readings, which trackio draws by time, on a separate page."""
+    """Yield records of readings, which trackio draws by time on a separate page."""
     for n, (_, time_ns, values) in enumerate(rows_of(named)):
         yield {
             **run, "kind": "system_metric", "timestamp": _time(time_ns),
@@ -116,7 +116,7 @@ def _system_metrics(
 
 
 def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[str, Any]]:
-    """Yield alerts for findings and for processes that did not finish."""
+    """Yield an alert for each finding, and for each process that did not finish normally."""
     for n, scalar in enumerate(batch.scalars):
         level = _level_of(scalar)
         if level:
@@ -131,14 +131,14 @@ def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[s
 
 
 def _level_of(scalar: ScalarItem) -> str:
-    """Return trackio's alert level for a point; empty if it is not an alert."""
+    """Return trackio's alert level for a point; "" if the point is not an alert."""
     if scalar.kind == "finding":
         return _OF_FINDINGS[scalar.name]
     return _OF_ENDS.get(scalar.text, "") if scalar.kind == "outcome" else ""
 
 
 def _config(facts: RunFile) -> dict[str, Any]:
-    """Return parameters, tags and creation time; trackio reserves names that start with "_"."""
+    """Return parameters, tags and creation time. trackio reserves names that start with "_"."""
     params = {f"params.{k}" if k.startswith("_") else k: v for k, v in facts.params.items()}
     tags = {"tags": facts.tags} if facts.tags else {}
     return {**tags, **params, "_Created": _time(facts.started_ns)}
@@ -164,5 +164,5 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def make(site: DestinationContext) -> TrackioDestination:
-    """Create the destination for the folder named in trackio's environment variables."""
+    """Create the destination for the folder that trackio's environment variables name."""
     return TrackioDestination(site, Path(trackio_folder(site.options.environ)))

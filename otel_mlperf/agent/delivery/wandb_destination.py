@@ -1,9 +1,10 @@
 """Destination that writes points to a Weights & Biases file, each point once.
 
-Each host has one file, whatever the number of agents and processes, so ``wandb sync`` can upload it
+Each host has one file, for all its agents and processes, so that ``wandb sync`` can upload the file
 repeatedly. The size of the complete part is stored after each batch. The end record follows the
 complete part, and is truncated if the run continues. W&B reads nothing after an end record. If the
-agent creates a page of the run (a separate file), the end record therefore follows the page.
+agent creates a page of the run (a separate file), the end record is therefore written after the
+page.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from otel_mlperf.run_files.run_file import RunFile
 
 _EXIT_CODES: Final = {"finished": 0, "failed": 1, "interrupted": 130, "killed": 137}
-"""Exit codes as in a shell; W&B only distinguishes 0 from other codes."""
+"""Exit codes as in a shell. W&B only distinguishes 0 from other codes."""
 PAGE: Final = "files", "report.html"
 """Path relative to the W&B file's folder, where W&B's client expects files of a run."""
 _SYNCED: Final = ".synced"
@@ -53,15 +54,15 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class Written(msgspec.Struct):
-    """State of the W&B file: size and content of its complete part."""
+    """Content of the state file: size and content of the complete part of the W&B file."""
 
     batch: int = 0
     size: int = 0
     rows: int = 0
     about: int = 0
-    """Checksum of the run's facts (``run.json``) in the file."""
+    """Checksum of the run's facts (``run.json``) that were last written to the W&B file."""
     ended: dict[int, tuple[int, int]] = {}
-    """Restart and outcome index of each ended rank, by rank."""
+    """Restart and outcome index of the process that ended last, by rank."""
 
 
 class WandbDestination(Destination):
@@ -78,12 +79,13 @@ class WandbDestination(Destination):
         self._curves: set[str] = set()
         """Curves whose x-axis is declared in the file."""
         self._has_page = False
-        """Whether the page was written since the last process of the run ended."""
+        """Whether the page was written since a process of the run was last running."""
         self._file_lock = threading.Lock()
-        """Held while the file is written: points and page are delivered by different threads."""
+        """Held while the file is written, because points and page are delivered by different
+        threads."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Append points, and the end record if all ranks have ended; or write the page."""
+        """Append points, and the end record if all ranks have ended. Or write the run's page."""
         try:
             with self._file_lock:
                 facts = read_run_file(self._site.run_folder)
@@ -98,7 +100,7 @@ class WandbDestination(Destination):
         return Delivered()
 
     def close(self, signal: Signal) -> None:
-        """Write the end record if it still waits for the page, and let the upload finish."""
+        """Write the end record if it still waits for the page; let the upload process finish."""
         if signal == "reports":
             return
         with self._file_lock:
@@ -145,7 +147,8 @@ class WandbDestination(Destination):
         end = framed(written.size + len(body), ending)
         before, written.size = written.size, written.size + len(body)
         write_at(path, before, body + end)
-        # After the file: a crash in between leaves the old size, and the batch is appended again.
+        # Must be written after the file: a crash in between leaves the old size, and the batch is
+        # appended again.
         written.batch = batch.number
         write_whole(self._noted, msgspec.json.encode(written), is_durable=True)
         self._curves.update(new)
@@ -160,7 +163,7 @@ class WandbDestination(Destination):
         self._finish(self._load(), facts)
 
     def _finish(self, written: Written, facts: RunFile) -> None:
-        """Append the end record to the file; replace an earlier one."""
+        """Append the end record to the file, in place of an earlier end record."""
         path = self._place(facts)
         ending = self._end(path, written)
         if ending and written.size:
@@ -175,14 +178,14 @@ class WandbDestination(Destination):
             self._upload.go_on(path, has_ended=has_ended, is_anew=is_anew)
 
     def _awaits_page(self) -> bool:
-        """Return whether a page of the run is still to be written once its ranks have ended."""
+        """Return whether the end record must wait, because the run's page is not written yet."""
         ranks = self._site.ranks()
         if any(ranks.values()):
             self._has_page = False
         return "reports" in self.signals and 0 in ranks and not self._has_page
 
     def _about(self, run_id: str, written: Written, facts: RunFile) -> list[bytes]:
-        """Return records of the run's facts, or [] if the file contains the current facts."""
+        """Return records of the run's facts; [] if the file already contains these facts."""
         about = crc32(msgspec.json.encode(facts))
         if written.size and written.about == about:
             return []
@@ -211,7 +214,7 @@ class WandbDestination(Destination):
         return [self._records.file(PAGE[-1]), end] if has_page else [end]
 
     def _run_id(self, facts: RunFile) -> str:
-        """Return the W&B run id: the run's id, with the host appended except on the first host."""
+        """Return the W&B run id: the run's id, followed by the host except on the first host."""
         is_first = self._site.host == safe_name(facts.host)
         return safe_name(facts.id if is_first else f"{facts.id}-{self._site.host}", limit=128)
 
@@ -223,7 +226,7 @@ class WandbDestination(Destination):
 
 
 class WandbRecords:
-    """Encoder of W&B records; most methods return the bytes of one record.
+    """Encoder of W&B records. Most methods return the bytes of one record.
 
     Raises:
         ImportError: W&B is not installed.
@@ -235,9 +238,9 @@ class WandbRecords:
         self._record = Record
 
     def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
-        """Encode the run's facts, at the start of a file and after each change.
+        """Encode the facts of the run, for the start of a file and after each change.
 
-        ``where`` contains entity, project and group; each may be empty.
+        ``where`` contains the W&B entity, project and group, each of which may be empty.
         """
         run = {
             "run_id": run_id,
@@ -255,7 +258,10 @@ class WandbRecords:
         ]
 
     def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
-        """Encode points; return the records and the new row count. ``rows`` is the current one."""
+        """Encode points; return the records, and the number of rows in the file after them.
+
+        ``rows`` is the number of rows in the file before.
+        """
         found: list[bytes] = []
         for number, time_ns, values in rows_of(named):
             of_row = {
@@ -276,8 +282,8 @@ class WandbRecords:
         return found, rows
 
     def curve(self, name: str) -> bytes:
-        """Encode the declaration of a curve's x-axis."""
-        # Escape dots: they would address a nested value.
+        """Encode the declaration that the curve ``name`` has the step as x-axis."""
+        # Escape dots, which would address a nested value.
         escaped = name.replace(".", "\\.")
         options = {"step_sync": True, "defined": True}
         return self._encoded(metric={"name": escaped, "step_metric": STEP, "options": options})
@@ -300,7 +306,10 @@ def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def framed(at: int, records: Iterable[bytes]) -> bytes:
-    """Frame records for the file offset ``at``: the end of a record, or 0 for a new file."""
+    """Return ``records`` in W&B's file format, to be stored at file offset ``at``.
+
+    ``at`` is the end of a record, or 0 for a new file, which gets the file header.
+    """
     body = bytearray(b"" if at else _FILE_HEADER)
     for record in records:
         done, started = 0, False

@@ -1,9 +1,9 @@
 """Upload of a growing Weights & Biases file to the W&B server.
 
 W&B's own command reads and uploads the file in a separate process, which ends by itself after the
-end record. The process detects the end of the agent. If the run had ended, it then has a limited
-time to finish the upload. If the agent was killed, the process ends immediately, because the next
-agent starts a new one.
+end record. The process detects the end of the agent. If the run had ended, the process then has a
+limited time to finish the upload. If the agent was killed, the process ends immediately, because
+the next agent starts a new one.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _REST_S: Final = 60.0
-"""Wait before a failed upload is started again; also the minimum time to finish after the agent."""
+"""Wait before a failed upload is started again. Also the minimum time to finish after the agent's
+end."""
 _NICE: Final = 10
 
 
 class Upload:
-    """Upload process of one file."""
+    """Upload process of one W&B file."""
 
     def __init__(self, environ: Mapping[str, str], log: Path, rest_s: float) -> None:
         """Initialize without starting a process.
 
-        ``log`` is the file for the command's output. ``rest_s`` is the time that the process has
-        after the agent's end.
+        ``log`` is the file for the command's output. ``rest_s`` is the time that the process has to
+        finish after the agent's end.
         """
         self._grace_message = b"%d\n" % max(rest_s, _REST_S)
         settings = {
@@ -49,9 +50,12 @@ class Upload:
         self._again_s = 0.0
 
     def go_on(self, path: Path, *, has_ended: bool, is_anew: bool) -> None:
-        """Start or continue the upload of the file, which has grown.
+        """Start or continue the upload of the file ``path``, which has grown.
 
-        ``has_ended``: it now has an end record. ``is_anew``: an earlier end record was replaced.
+        Args:
+            path: the W&B file.
+            has_ended: whether the file ends with an end record now.
+            is_anew: whether an earlier end record in the file was replaced.
         """
         if is_anew:  # the process reads nothing after the earlier end record
             self._stop()
@@ -115,7 +119,8 @@ def main(argv: list[str]) -> int:
     threading.Thread(target=_end_with_the_agent, daemon=True).start()
     from wandb.cli.cli import cli
 
-    # Do not skip synced files: another process may have marked an outdated state as uploaded.
+    # Do not skip synced files, because another process may have marked an outdated state as
+    # uploaded.
     arguments = ["beta", "sync", "--live", "--no-skip-synced", argv[0]]
     return int(cli(arguments, standalone_mode=False) or 0)
 

@@ -1,1 +1,1 @@
-"""Derivation from rows: steps, self times, sampled traces, metric series and points."""
+"""Derivation of steps, self times, sampled spans, metric series and tracker points from rows."""

@@ -30,25 +30,25 @@ OutsideRow = tuple[SectionRow, int]
 
 
 class Aggregate(NamedTuple):
-    """Content of an aggregate's entry: its name and its place."""
+    """Content of the journal entry that defines an aggregate: its name and its place."""
 
     name: str
     category: str
     enclosing: str
     phase: str
     section: int
-    """Entry of the section from whose self time the aggregate is subtracted; 0: from none."""
+    """Entry number of the section from whose self time the aggregate is subtracted; 0 if none."""
     path: str
-    """Outside steps: path of the enclosing section."""
+    """Outside steps: path of the enclosing section, to which its debt belongs."""
     inside: str
-    """Path of aggregated sections between the enclosing section and this one."""
+    """Path of the aggregated sections between the enclosing section and this aggregate."""
     of_step: bool
     concurrent: bool
     since_ns: int
 
 
 class _Growth(NamedTuple):
-    """Calls of an aggregate that no row contains yet, with their sums."""
+    """Calls of an aggregate that no row contains yet: their number and sums."""
 
     calls: int
     sum_ns: int
@@ -58,7 +58,7 @@ class _Growth(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """One aggregate in a step's payload."""
+    """Share of one aggregate in a step, from the step's payload (``g``, see ``journal.layout``)."""
 
     entry: int
     after_ns: int
@@ -70,9 +70,9 @@ class _Item(NamedTuple):
 
 
 def aggregates_outside(state: JournalState) -> list[OutsideRow]:
-    """Return rows of the calls aggregated outside steps since the last mark.
+    """Return rows, each with its era, of the calls aggregated outside steps since the last mark.
 
-    Their self time is stored in ``debts_ns``, to be subtracted from the enclosing sections' rows.
+    The self times are added to ``debts_ns``, from which ``debt_paid`` subtracts them later.
     """
     derived: list[OutsideRow] = []
     for aggregate, grown in _grown(state, of_step=False):
@@ -85,10 +85,10 @@ def aggregates_outside(state: JournalState) -> list[OutsideRow]:
 
 
 def unreported_aggregates(state: JournalState) -> list[SectionRow]:
-    """Return rows of aggregated calls that no step of an ended journal has reported.
+    """Return rows of calls that were aggregated in steps, but that no step has reported.
 
-    Their steps never ended, or had already ended. The rows count in the run's totals, but have no
-    path, and are therefore not time outside steps.
+    Must be called after the journal has ended. The steps never ended, or had already ended. The
+    rows count in the run's totals. They have no path, and are therefore not time outside steps.
     """
     return [
         replace(_row(state.meta, aggregate, grown, _since(state, aggregate)), path="")
@@ -97,9 +97,9 @@ def unreported_aggregates(state: JournalState) -> list[SectionRow]:
 
 
 def debt_paid(state: JournalState, path: str, self_ns: int, *, concurrent: bool) -> int:
-    """Return the self time of sections at ``path`` without the aggregates inside them.
+    """Return ``self_ns`` of sections at ``path`` minus the self time of aggregates inside them.
 
-    Reduces the debt of the path by the difference.
+    The subtracted time is removed from the path's debt in ``debts_ns``.
     """
     # Aggregated calls end before their enclosing section: its debt is complete at this point.
     key = _debt_key(path, concurrent=concurrent)
@@ -116,7 +116,10 @@ def _debt_key(path: str, *, concurrent: bool) -> str:
 def aggregates_of_steps(
     sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root], state: JournalState
 ) -> list[SectionRow]:
-    """Return rows of the aggregates that steps report; subtract them from enclosing self times."""
+    """Return rows of the aggregates that steps report in their payloads.
+
+    The self time of each aggregate is subtracted from its enclosing section in ``sections``.
+    """
     rows = sections.rows
     if not (rows["flags"] & Flag.HAS_PAYLOAD).any():
         return []
@@ -128,7 +131,8 @@ def aggregates_of_steps(
     keys = zip(
         sections.step.tolist(), rows["name"].tolist(), sections.concurrent.tolist(), strict=True
     )
-    # Any row of a section is sufficient: self times of its rows in the step are summed later.
+    # Any row of a section is sufficient, because the self times of its rows in a step are summed
+    # later.
     row_of = {key: i for i, key in enumerate(keys)} if reported else {}
     loading = state.sections_of(names.DATA_LOADING).tolist() if reported else ()
     waits = {number: str(state.section(number)[1]) for number in loading}
@@ -162,13 +166,13 @@ def aggregates_of_steps(
 def _wait_around(
     sections: EndedStepRows, of_row: int | None, of_part: int | None, waits: dict[int, str]
 ) -> str:
-    """Return the name of the wait for data that encloses the aggregated calls, else "".
+    """Return the name of the wait for data that encloses the aggregated calls; "" if none does.
 
     Args:
-        sections: the rows.
-        of_row: a row of the enclosing section in the step; None: there is none.
-        of_part: a row of the enclosing section that is concurrent; None: there is none.
-        waits: names of the waits for data, by their number.
+        sections: section rows of the ended steps.
+        of_row: index of a row of the enclosing section in the step; None if there is none.
+        of_part: index of a concurrent row of the enclosing section; None if there is none.
+        waits: names of the sections that are waits for data, by entry number.
     """
     if of_row is not None:
         return waits.get(int(sections.rows["name"][of_row]), "")
@@ -192,11 +196,13 @@ def _grown(state: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _
         stored = state.cells_stored.get(number, [0, 0, 0])
         count, total, covered = (now - then for now, then in zip(sums, stored, strict=True))
         if min(count, total, covered) < 0:
-            # A damaged cell was excluded, so sums have fallen: continue from the remaining cells.
+            # The sums have fallen, because a damaged cell was excluded: continue from the remaining
+            # cells.
             state.cells_stored[number] = sums
         elif count > 0:
             _store(state, number, count, total, covered)
-            # Minimum and maximum of all calls so far: cells do not store those since the last row.
+            # Minimum and maximum are of all calls so far, because cells do not store them since the
+            # last row.
             yield aggregate, _Growth(count, total, max(0, total - covered), *_extremes(entered))
 
 

@@ -1,4 +1,4 @@
-"""Values of a journal's cells: counters, gauges, histograms."""
+"""Values of a journal's cells: counters, gauges and histograms."""
 
 from __future__ import annotations
 
@@ -40,41 +40,44 @@ _KINDS: dict[str, Instrument] = {
 
 
 class CellValue(NamedTuple):
-    """Value of one series of one journal: a total, a gauge's last value, or a distribution."""
+    """Value of one series in one journal: a total, the last value of a gauge, or a distribution."""
 
     metric: Metric
     labels: dict[str, str]
     value: float
     distribution: Distribution | None = None
     scope: tuple[str, ...] = ()
-    """Name, version and schema URL of the library that made the instrument."""
+    """Name, version and schema URL of the library that created the instrument; empty if unknown."""
 
     @property
     def grows(self) -> bool:
-        """Return whether its value still counts after its process ended: totals must not fall."""
+        """Return whether the value still counts after its process ended: totals must not fall."""
         return self.metric.instrument in ("counter", "histogram")
 
     @property
     def adds_up(self) -> bool:
-        """Return whether it is summed over the processes of a rank."""
+        """Return whether values of several processes of a rank are summed (all but gauges)."""
         return self.metric.instrument != "gauge"
 
     @property
     def total(self) -> SeriesTotal:
-        """Return this process's contribution to the rank's series."""
+        """Return the contribution of this process to the series of its rank."""
         return SeriesTotal(self.value, self.distribution)
 
 
 @functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
-    """Return the definition of an instrument that the program created."""
+    """Return the definition of a metric that the user's program records.
+
+    ``kind`` is as in cells.
+    """
     return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 
 class Cell(NamedTuple):
-    """Words of one cell, as integers and as floats.
+    """The eight words of one cell, as integers and as floats.
 
-    Plain lists, because most entries have a single cell, for which arrays are slower.
+    The words are in lists, because most entries have a single cell, for which arrays are slower.
     """
 
     words: list[int]
@@ -84,7 +87,7 @@ class Cell(NamedTuple):
 def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
     """Yield number, content and cells of each known entry that has cells.
 
-    Cells that were detectably overwritten are omitted.
+    Cells with content that no process writes are omitted, because they were overwritten.
     """
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)
@@ -93,7 +96,7 @@ def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list
 
 
 def count_damaged(journal: JournalState) -> int:
-    """Count the cells with content that no process writes; all other functions omit them."""
+    """Return the number of cells with content that no process writes: they were overwritten."""
     damaged = 0
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)
@@ -154,11 +157,14 @@ _CAN_BE: Final[dict[str, Callable[[Cell], bool]]] = {
     "gauge": _can_be_gauge,
     "histogram": _can_be_histogram,
 }
-"""Validity check of a cell's content, by kind; invalid cells were overwritten."""
+"""Check of a cell's content, by kind of cell. A cell that fails the check was overwritten."""
 
 
 def user_values(journal: JournalState) -> list[CellValue]:
-    """Return counters and histograms, merged from their cells, and gauges that were set."""
+    """Return the values of all counters, histograms and gauges in the journal's cells.
+
+    Empty histograms, and gauges that were never set, are omitted.
+    """
     return [
         value
         for _, (_, kind, *about), cells in cells_by_entry(journal)
@@ -203,7 +209,7 @@ def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
 
 
 def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
-    """Return the exemplar, or None if it is incomplete or its trace is not sampled."""
+    """Return the exemplar in a cell; None if the cell is incomplete or its trace is not sampled."""
     _, bits, time_ns, span, root, check, *_ = words
     meta = journal.meta
     if check != (bits ^ time_ns ^ span ^ root) & _MASK or time_ns >= meta.latest_ns:

@@ -1,7 +1,8 @@
 """Section rows of ended steps with their self times.
 
-The time between the request for a batch and its arrival is a wait for data. Sections of the loader
-in that time are parts of the wait. They are reported, but do not reduce the wait's self time.
+The time between the request for a batch and its arrival is a wait for data. Sections of the data
+loader in that time are parts of the wait. They are reported, but do not reduce the wait's self
+time.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ class EndedStepRows(NamedTuple):
 
     rows: Rows
     step: NDArray[np.int64]
-    """Index of each row's step."""
+    """Index of the step to which each row belongs."""
     self_ns: NDArray[np.int64]
     duration_ns: NDArray[np.int64]
     concurrent: NDArray[np.bool_]
-    """Whether its time is not the step's: it ran on another track, or is part of a wait."""
+    """Whether the row's time is not the step's: it ran on another track, outlasted the step, or is
+    part of a wait."""
     wait: NDArray[np.int64]
-    """Name number of the wait for data that contains the row; -1: none."""
+    """Entry number of the name of the wait for data that contains the row; -1 if none does."""
 
     def only(self, chosen: NDArray[np.bool_]) -> EndedStepRows:
         """Return the rows that the mask ``chosen`` selects."""
@@ -44,14 +46,14 @@ def gather(
     ends: NDArray[np.int64],
     loading: NDArray[np.uint64],
 ) -> EndedStepRows:
-    """Return the ``rows`` of steps with their self times.
+    """Return ``rows`` sorted by step, with their self times and other derived columns.
 
     Args:
         rows: section rows of all the steps.
-        roots: ids of the steps, ascending.
+        roots: span ids of the steps, ascending.
         tracks: track of each step.
-        ends: when each step ended.
-        loading: numbers of section names that are waits for data.
+        ends: end of each step, monotonic ns.
+        loading: entry numbers of the section names that are waits for data.
     """
     step = np.searchsorted(roots, rows["root"]).astype(np.int64)
     order = np.argsort(step, kind="stable")
@@ -76,9 +78,9 @@ def gather(
 def _waits_around(
     rows: Rows, concurrent: NDArray[np.bool_], loading: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """Return the index of the outermost wait for data around each row; -1: none.
+    """Return the index of the outermost wait for data around each row; -1 if there is none.
 
-    A garbage collection is never part of a wait: its time is always reported separately.
+    A garbage collection is never part of a wait, because its time is always reported separately.
     """
     around = np.full(len(rows), -1, np.int64)
     is_wait = np.isin(rows["name"], loading) & ~concurrent
@@ -110,8 +112,8 @@ def _settle_overlaps(
 ) -> None:
     """Recompute self times of steps with overlapping sections on one track (e.g. generators).
 
-    Each moment counts for the section that started last. Without overlaps, the self times are
-    already correct: they sum to the step's duration, which is far cheaper to check.
+    Each moment then counts for the section that started last. Steps without overlaps are skipped:
+    their self times sum to the step's duration, which is far cheaper to check.
     """
     inside = ~concurrent
     is_root = rows["span"] == rows["root"]
@@ -126,11 +128,11 @@ def _settle_overlaps(
 
 
 def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """Return the self time of each row in ns; ``rows`` must contain complete trees.
+    """Return the self time of each row in ns. ``rows`` must contain complete trees.
 
     Self time is a section's duration minus the union of its children on the same track, each
-    clipped to the section. Children on other tracks, and rows selected by ``elsewhere``, do not
-    reduce it.
+    clipped to the section. Children on other tracks, and rows selected by the mask ``elsewhere``,
+    do not reduce it.
     """
     start = rows["start"].astype(np.int64)
     end = np.maximum(rows["end"].astype(np.int64), start)

@@ -53,7 +53,10 @@ class Pace(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Return the side that paced most of the time, ``host`` or ``device``; else ""."""
+        """Return the side that paced more than half of the time: ``host`` or ``device``.
+
+        "" if neither.
+        """
         total = sum(self)
         if self.host_ns > _ENOUGH * total:
             return "host"
@@ -65,15 +68,17 @@ class StepOnDevice(NamedTuple):
 
     gpu_ns: int
     idle_ns: int | None
-    """None if no section launched device work."""
+    """Idle time of the device; None if no section of the step launched device work."""
     pace: Pace
 
 
 def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
-    """Return bounds of host clock minus device clock, and the device time up to which they apply.
+    """Return bounds of host clock minus device clock, and the device time for which they hold.
+
+    Earlier bounds are widened by the possible drift and intersected with those of the new stamps.
 
     Args:
-        known: the previous return value for the device; None: there is none.
+        known: the previous return value for the device; None if there is none.
         times: the newly reported times.
     """
     now = times.device_ns
@@ -91,12 +96,12 @@ def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
 def step_on_device(
     times: DeviceTimes, working: Collection[int], low: int, high: int
 ) -> StepOnDevice:
-    """Return a step's device times, derived from its stamps.
+    """Return GPU time, idle time and pace of a step, derived from its stamps.
 
     Args:
-        times: stamps of the step; the first section is the step itself.
+        times: stamps of the step. The first section is the step itself.
         working: entry numbers of sections that launch device work.
-        low: lower bound of host clock minus device clock.
+        low: lower bound of host clock minus device clock, in ns.
         high: upper bound of the same difference.
     """
     step, *sections = times.sections
@@ -134,7 +139,7 @@ def _pace(step: SectionTimes, inside: Iterable[SectionTimes], low: int, high: in
 _REMEMBERED: Final = 4096
 
 Figures = dict[int, dict[str, Any]]
-"""GPU-time attributes of spans, by span id."""
+"""GPU-time attributes by span id."""
 
 
 class DerivedGpuTimes(NamedTuple):
@@ -142,14 +147,14 @@ class DerivedGpuTimes(NamedTuple):
 
     steps: list[GpuStepRow]
     uses: Uses
-    """GPU times of all calls, whether sampled as spans or not."""
+    """GPU times of all sections by place, whether sampled as spans or not."""
     figures: Figures
     reported: set[int]
-    """Ids of the steps whose times were reported."""
+    """Span ids of the steps whose times were reported."""
 
 
 def note_places(state: JournalState, sections: Iterable[OutsideSection]) -> None:
-    """Store the places of sections outside steps whose GPU times are reported later."""
+    """Store path and concurrency of the ``sections`` whose GPU times will be reported later."""
     places = state.device_places
     for section in sections:
         if section.on_device:
@@ -159,7 +164,7 @@ def note_places(state: JournalState, sections: Iterable[OutsideSection]) -> None
 
 
 def derive_gpu_times(reported: Iterable[DeviceTimes], state: JournalState) -> DerivedGpuTimes:
-    """Return GPU times of sections and steps, derived from reported stamps."""
+    """Derive GPU times of sections and steps from ``reported`` stamps."""
     derived = DerivedGpuTimes([], {}, {}, set())
     for times in reported:
         if not times.sections:

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 _RULES: Final = {rule.id: rule for rule in RULES}
 _SPAN: Final = -3
-"""Entry number of the span's name: negative, because processes use only positive ones."""
+"""Entry number of the span's name. It is negative, because processes use only positive numbers."""
 _OVER_NS: Final = 30 * 10**9
 """A finding ends this long after it was last true, as in ``rule_evaluator``."""
 
 
 def start_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, SampledSpan] | None:
-    """Store a finding that is true; return its journal and span if it was not true before.
+    """Store a finding that is true; return journal and span for it if it was not true before.
 
-    A finding of the node becomes a span in the trace of the node's first rank.
+    Otherwise return None. A finding of the node becomes a span in the trace of the node's first
+    rank.
     """
     rule, journal = _RULES.get(held.id), state.journals.get(held.journal)
     if rule is None or (journal is None and held.journal):
@@ -58,7 +59,7 @@ def start_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, S
 
 
 def publish_findings(state: AgentState, mark: Mark) -> None:
-    """Set the series of the findings that are true; end the series of all other findings."""
+    """Set a series for each finding that is true, and end the series of all other findings."""
     is_over = [k for k, one in state.findings.items() if mark.unix_ns - one.end_unix_ns > _OVER_NS]
     for key in is_over:
         del state.findings[key]

@@ -1,7 +1,7 @@
-"""Rows derived from one journal since its last mark, and the outcome of its run.
+"""Derivation of the rows of one journal since its last mark, and of the outcome of its run.
 
-Derivation only derives rows and updates the journal's state. Tables (``row_tables``), metric series
-(``row_metrics``) and tracker points (``scalars``) are projections of the rows.
+This module only derives rows and updates the journal's state. Tables (``row_tables``), metric
+series (``row_metrics``) and tracker points (``scalars``) are then updated from the rows.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ _MAX_ERRORS: Final = 64
 
 
 class SpanCounts(NamedTuple):
-    """Span items of one journal at one mark, for the accounts."""
+    """Numbers of span items of one journal at one mark, for the delivery accounts."""
 
     created: int = 0
     failed: int = 0
-    """Number lost to an internal error."""
+    """Number of items lost because their derivation failed."""
     damaged: int = 0
     unselected: int = 0
     rolled_up: int = 0
 
 
 class DerivedRows(NamedTuple):
-    """Rows of one journal at one mark, from which tables, series and points are projected."""
+    """Rows of one journal at one mark, from which tables, series and points are updated."""
 
     steps: DerivedSteps
     outside: list[OutsideRow]
-    """Sections and aggregates outside steps."""
+    """Rows of sections and aggregates outside steps, each with its era."""
     aggregates: list[SectionRow]
-    """Aggregates of steps."""
+    """Rows of aggregates in steps."""
     calls: list[SectionCalls]
     uses: list[Uses]
     gpu_steps: list[GpuStepRow]
@@ -80,10 +80,11 @@ class DerivedRows(NamedTuple):
 def derive_rows(
     journal: JournalState, rank: RankState, policy: Policy, limits: SpanLimits
 ) -> DerivedRows:
-    """Derive all rows that are complete; rows of open steps wait in the state."""
+    """Derive all rows that are complete. Rows of open steps wait in the journal's state."""
     batch = NewRows(journal, limits)
     journal.sections += batch.created
-    # Must run first: a derived step leaves the roots, which contain the step number of an error.
+    # Must run before the steps are derived: they leave the roots, which contain the step number of
+    # an error.
     _follow_errors(batch, journal)
     aggregates = aggregates_outside(journal)
     values, marks = [*_values(batch.values, journal)], [*_marks(batch.marks, journal)]
@@ -91,7 +92,7 @@ def derive_rows(
     _note_end(batch, journal)
     steps = derive_steps(batch.steps, batch.payloads, journal)
     steps = steps._replace(ended=sample_steps(steps.ended, policy, rank, journal))
-    # Steps first: they cover part of their enclosing sections, and so reduce the self times.
+    # Steps must be derived first, because they reduce the self times of their enclosing sections.
     outside = OutsideSections(batch.outside, steps.whole, journal)
     sums = sums_by_place(outside.ended, journal)
     note_places(journal, outside.ended)
@@ -101,7 +102,7 @@ def derive_rows(
         uses_outside(batch.outside, outside.ended, batch.payloads),
         gpu.uses,
     ]
-    # Spans last: creating a span removes the payload of its row.
+    # Spans must be created last, because creating a span removes the payload of its row.
     selection = SpanSelection(policy, rank, journal, batch)
     selection.add_steps(steps)
     selection.add_outside(outside)
@@ -128,7 +129,7 @@ def derive_rows(
 
 
 def _follow_errors(batch: NewRows, state: JournalState) -> None:
-    """Propagate each error to its enclosing section, so that the run's end has the origin."""
+    """Pass each error on to the enclosing section, so that the run's end knows its origin."""
     rows = np.concatenate((batch.steps, batch.outside))
     rows = rows[rows["flags"] & Flag.ERROR != 0]
     # Inner before outer: of two sections with the same end, the later start is the inner one.
@@ -144,7 +145,7 @@ def _follow_errors(batch: NewRows, state: JournalState) -> None:
 
 
 def _note_end(batch: NewRows, state: JournalState) -> None:
-    """Store the run's outcome and the origin of its error, once the run's own row is read."""
+    """Store the run's outcome, results and error origin if the run's own row was read."""
     rows, span = batch.outside, state.meta.run_span
     for row in () if state.meta.is_child else rows[rows["span"] == span]:
         # Do not remove the payload: the run's span, which is created later, needs it too.
@@ -175,14 +176,12 @@ def _outcome(flags: int, error: list[Any]) -> str:
 
 
 def _values(rows: Rows, state: JournalState) -> Iterator[ValueRow]:
-    """Yield the rows of table ``values``."""
     numbers = rows["end"].copy().view(np.float64)
     for row, value in zip(rows.tolist(), numbers.tolist(), strict=True):
         yield ValueRow(**_at_step(row, state), value=value)
 
 
 def _marks(rows: Rows, state: JournalState) -> Iterator[MarkRow]:
-    """Yield the rows of table ``marks``."""
     for row in rows.tolist():
         yield MarkRow(**_at_step(row, state))
 
@@ -201,7 +200,7 @@ def _at_step(row: tuple[int, ...], state: JournalState) -> dict[str, Any]:
 
 
 def _note_marks(rank: RankState, marks: list[MarkRow]) -> None:
-    """Store the first marks for the run's span, and count the marks beyond the limit."""
+    """Store the first marks for the run's span, and count the marks above the limit."""
     room = max(0, MOST_MARKS - len(rank.marks))
     rank.marks += [(mark.time_ns, mark.name, mark.phase, mark.number) for mark in marks[:room]]
     rank.marks_left_out += len(marks[room:])

@@ -1,8 +1,8 @@
 """Spans that the agent creates: segments of long open sections, and device losses.
 
 A section that is open for hours gets a finished child span every ten minutes, a *segment*. The
-section itself is sent once, when it ends. A device that is lost, or responds again, becomes a span
-of zero length below the run's span. Ids of both are derived from the events, so that a replay sends
+section itself is sent once, when it ends. If a device is lost, or responds again, this is a span of
+zero length below the run's span. Ids of both are derived from the events, so that a replay sends
 the same spans. The accounts count device spans, but not segments.
 """
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 SEGMENT_NS: Final = 600 * 10**9
 _NAMES: Final = {-1: names.SPAN_DEVICE_LOST, -2: names.SPAN_DEVICE_BACK}
-"""Span names by negative entry numbers: processes use only positive ones."""
+"""Span names by entry number. The numbers are negative, because processes use only positive
+ones."""
 _TRACK: Final = 0
 _THREAD: Final = ["track", _TRACK, -1, "devices", False]
 
 
 def segment_spans(journal: JournalState, now_ns: int) -> list[SampledSpan]:
-    """Return the segments of open sections that are due at ``now_ns`` (monotonic)."""
+    """Return the segments of open sections that are due at ``now_ns`` (monotonic) but not sent."""
     if journal.left:
         return []
     table = np.frombuffer(journal.open, OPEN_TYPE)
@@ -69,9 +70,10 @@ def _segment(
 
 
 def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, SampledSpan]]:
-    """Return spans for devices that were lost, or responded again, since the previous reading.
+    """Return a span for each device that was lost, or responded again, since the previous reading.
 
-    Spans of a device that no rank uses are in the trace of the node's first rank.
+    Each span comes with the journal of its rank. If no rank uses the device, this is the node's
+    first rank.
     """
     spans = []
     for reading in read.readings:
@@ -91,7 +93,10 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Samp
 
 
 def first_rank(state: AgentState) -> JournalState | None:
-    """Return the journal of this node's lowest rank, whose trace gets spans that have no rank."""
+    """Return the main journal of this node's lowest rank; None if no journal is being read.
+
+    Spans that belong to no rank are in the trace of that rank.
+    """
     own = [journal for journal in state.journals.values() if not journal.meta.is_child]
     return min(own, key=lambda journal: journal.meta.rank, default=None)
 
@@ -117,13 +122,13 @@ def moment_span(
     """Return a span of zero length below the run's span, and register its name in the journal.
 
     Args:
-        journal: of the rank whose trace gets the span.
+        journal: journal of the rank whose trace gets the span.
         number: negative entry number of the name.
         name: name of the span.
-        category: category of the span, and its sampling reason.
-        text: unique in the run; the span id is derived from it.
+        category: category of the span, also used as sampling reason.
+        text: text from which the span id is derived; unique in the run.
         unix_ns: time of the span.
-        payload: attributes and error, as in a journal.
+        payload: attributes and error, in the format of a journal's payload.
     """
     # Entries as if the process had registered them: the span is then encoded like any other.
     journal.entries[number] = ["section", name, category, "", {}]

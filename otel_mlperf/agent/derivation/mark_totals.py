@@ -1,4 +1,4 @@
-"""State gauges and cumulative totals published at each mark: counters, losses, open sections.
+"""Gauges and cumulative totals published at each mark: counters, losses, open sections.
 
 A counter or histogram of a rank is summed over its processes, including ended ones. A gauge has the
 value of the process that is read last.
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _TOTALS_NS: Final = 5 * 10**9
 _MAX_SERIES: Final = 2 * MAX_LABEL_SETS
-"""Maximum number of labelled series of one rank; each of its processes has at most half as many."""
+"""Maximum number of labelled series of one rank. Each process of a rank has at most half as
+many."""
 _LOST: Final = {
     int(Word.LOST_PAYLOADS): "payloads",
     int(Word.LOST_OPEN): "open_sections",
@@ -47,7 +48,7 @@ _LOST: Final = {
 
 
 class MarkTotals:
-    """State gauges and cumulative totals published at each mark."""
+    """Publisher of gauges and cumulative totals at each mark."""
 
     def __init__(
         self, state: AgentState, rows: TableRows, scalars: Scalars | None, *, explicit: bool
@@ -55,7 +56,10 @@ class MarkTotals:
         self._state, self._rows, self._scalars, self._explicit = state, rows, scalars, explicit
 
     def publish(self, mark: Mark) -> None:
-        """Set every series; every five seconds also add the program's own values to the tables."""
+        """Set all series; every five seconds, also add the user's metrics to the tables.
+
+        When a process ends, the metrics of its rank are added immediately.
+        """
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
@@ -86,7 +90,7 @@ class MarkTotals:
         meter.put_buckets(name, series.labels, buckets, series.exemplars)
 
     def _describe(self, rank: RankState, metric: Metric, scope: Sequence[str]) -> None:
-        """Store unit and kind of an instrument once, because table ``readings`` lacks them."""
+        """Store unit and kind of a new instrument, because table ``readings`` lacks them."""
         about = [metric.unit, metric.instrument, *scope]
         if rank.user.get(metric.name) != about:
             rank.user[metric.name] = about
@@ -120,8 +124,7 @@ class MarkTotals:
     def _publish_state(self, journal: JournalState, meter: Meter, mark: Mark) -> None:
         meter.set(names.RUN_START_TIME.name, {}, journal.meta.unix_ns / 1e9)
         meter.set(names.OVERHEAD_TIME.name, {}, journal.overhead_ns / 1e9)
-        # Ends the series of the section that was innermost at the last mark, unless it is set
-        # below.
+        # End the series of the section that was innermost at the last mark, unless it is set below.
         meter.drop(names.OPEN_AGE)
         table = np.frombuffer(journal.open, OPEN_TYPE)
         main = table[table["track"] == _main_track(table)]
@@ -133,12 +136,12 @@ class MarkTotals:
 
 
 def keep_counted(rank: RankState, journal: JournalState) -> None:
-    """Add the counters of a journal that has ended to its rank."""
+    """Add losses, redactions and totals of an ended journal to the state of its rank."""
     for reason, count in _lost(journal).items():
         rank.lost[reason] = rank.lost.get(reason, 0) + count
     rank.redacted += _redacted(journal)
-    # Gauges end with their process. Sums must not fall when a process ends: servers would detect a
-    # counter reset.
+    # Gauges end with their process. Sums must not fall when a process ends, because servers would
+    # detect a counter reset.
     for value in user_values(journal):
         if value.grows:
             key, _ = _place(rank, value)
@@ -146,35 +149,35 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
 
 
 def _lost(journal: JournalState) -> dict[str, int]:
-    """Return the number of losses other than rows that the journal counts, by reason."""
+    """Return the number of losses in the journal, except lost rows, by reason."""
     lost = {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
     damaged = journal.damaged + count_damaged(journal)
     return lost | {"damaged": damaged} if damaged else lost
 
 
 def _redacted(journal: JournalState) -> int:
-    """Return the number of values redacted by the process and by the agent."""
     return journal.words.get(int(Word.REDACTED), 0) + journal.redacted
 
 
 def _main_track(table: Rows) -> int:
-    """Return the track of the section that has been open longest (the run's); 0 if none is open."""
+    """Return the track of the section that is open longest (the run's); 0 if none is open."""
     return int(table["track"][np.argmin(table["start"])]) if len(table) else 0
 
 
 class _RankSeries(NamedTuple):
-    """Series of a rank that its processes accumulate in cells."""
+    """Series of a rank that its processes accumulate in journal cells."""
 
     metric: Metric
     scope: tuple[str, ...]
     labels: dict[str, str]
     total: SeriesTotal
-    """Sum over running and ended processes; for a gauge the value of the process read last."""
+    """Sum over running and ended processes. For a gauge: the value of the process that is read
+    last."""
     exemplars: list[Exemplar]
 
 
 def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]:
-    """Return the series of all ranks, by service instance id and series key."""
+    """Return the series of all ranks. The keys are service instance id and series key."""
     found: dict[tuple[str, str], _RankSeries] = {}
     for journal in state.journals.values():
         rank = state.rank_of(journal)
@@ -193,7 +196,7 @@ def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]
 
 
 def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
-    """Return key and labels of the rank's series, or of its overflow series above the limit."""
+    """Return key and labels of the rank's series for ``value``, or of its overflow series."""
     name, labels = value.metric.name, value.labels
     key = _series_key(name, labels)
     if labels and key not in rank.places:
@@ -205,12 +208,11 @@ def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
 
 
 def _series_key(name: str, labels: dict[str, str]) -> str:
-    """Return the key of a series, unique within a rank."""
     return "\0".join((name, *(f"{label}\0{value}" for label, value in labels.items())))
 
 
 def _readings(series: _RankSeries) -> list[SensorReading]:
-    """Return the total as readings for the tables; a histogram gives its count and its sum."""
+    """Return the total of a series as readings: two for a histogram (count and sum), else one."""
     name, values = series.metric.name, series.total.distribution
     numbers = {name: series.total.value}
     if values is not None:

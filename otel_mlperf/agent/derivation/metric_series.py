@@ -1,13 +1,13 @@
 """Metric series of a rank or the node, and their conversion to metric points.
 
-Histograms count every step and section, whether sampled as spans or not. A series belongs to the
-rank, not to a process. Forked children of a rank add to the same series.
+Histograms count every step and section, whether sampled as spans or not. A series belongs to a
+rank, not to a process: forked children of a rank add to the same series.
 
 Each new series starts with a zero point before its first value: otherwise Prometheus' ``rate()``
-would miss the first increase. Totals that are counted elsewhere have no zero point, because they
-include earlier counts. Points of readings have the time of the reading.
+would miss the first increase. Totals that are counted outside the agent have no zero point, because
+they include earlier counts. Points of sensor readings have the time of the reading.
 
-A point of delta temporality is the growth of its series since its previous export. The previous
+A point of delta temporality is the growth of its series since the previous export. The previous
 totals are part of the agent's state, so that a replay creates the same requests. The sum of all
 deltas is the cumulative total, except for requests that are counted as lost.
 """
@@ -50,12 +50,13 @@ MOST_SERIES: Final = 2000
 that has the label ``otel.metric.overflow``."""
 _MAX_EXEMPLARS: Final = 4
 _ROUNDING: Final = 0.9
-"""A total that falls to no less than this share has not restarted: the kernel rounds values."""
+"""If a total falls to no less than this share, it has not restarted, but was rounded by the
+kernel."""
 _OURS: Final = "otel_mlperf."
 _METRICS: Final = {metric.name: metric for metric in names.METRICS}
 _COUNTERS: Final = {metric.name for metric in names.METRICS if metric.instrument == "counter"}
 _BEFORE_NS: Final = 1_000_000
-"""Time between a zero point and the first value after it."""
+"""Time from the zero point of a series to its first value."""
 _Point = NumberPoint | HistogramPoint | ExponentialPoint
 _NOTHING: Final = SentTotal()
 
@@ -88,28 +89,31 @@ class Meter:
         del series.exemplars[:-_MAX_EXEMPLARS]
 
     def add(self, metric: Metric, labels: dict[str, str], value: float) -> None:
-        """Add a value to a counter."""
+        """Add ``value`` to a counter."""
         self._series(metric.name, labels).value += value
 
     def set(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a gauge, or the total of a counter that is accumulated elsewhere."""
+        """Set a gauge, or a counter whose total is accumulated elsewhere."""
         series = self._series(metric, labels)
         series.value, series.gone = value, False
 
     def raise_to(self, metric: Metric, labels: dict[str, str], value: float) -> None:
-        """Raise a gauge to ``value`` if it is lower: the gauge is a maximum."""
+        """Set a gauge that is a maximum to ``value``, if ``value`` is higher than before."""
         series = self._series(metric.name, labels)
         series.value = max(series.value, value)
 
     def put(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a series that a process accumulates in cells and whose number the process limits."""
+        """Set a series that a process accumulates in journal cells.
+
+        Such series do not count towards MOST_SERIES, because the process limits their number.
+        """
         series = self._series(metric, labels, is_bounded=True)
         series.value, series.gone, series.source = value, False, JOURNAL
 
     def put_buckets(
         self, metric: str, labels: dict[str, str], buckets: Buckets, exemplars: Iterable[Exemplar]
     ) -> None:
-        """Set a histogram that a process accumulates in cells."""
+        """Set a histogram that a process accumulates in journal cells, and add newer exemplars."""
         series = self._series(metric, labels, is_bounded=True)
         series.buckets, series.source = buckets, JOURNAL
         for exemplar in exemplars:
@@ -119,13 +123,16 @@ class Meter:
                 del series.exemplars[:-_MAX_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
-        """Mark the series of a gauge as ended; setting a value before the next export undoes it."""
+        """Mark all series of a gauge as ended. ``set`` undoes this until the next export."""
         for series in self._owner.series.values():
             if series.metric == metric.name:
                 series.gone = True
 
     def drop_source(self, source: str) -> None:
-        """Mark the series of a source as ended; reading them again undoes it."""
+        """Mark all series of a sensor source as ended.
+
+        ``read`` undoes this until the next export.
+        """
         for series in self._owner.series.values():
             if series.source == source:
                 series.gone = True
@@ -133,9 +140,15 @@ class Meter:
     def read(
         self, source: str, reading: SensorReading, time_ns: int, counters: Collection[str] = ()
     ) -> None:
-        """Set a sensor reading. The number of series is not limited: the hardware bounds it.
+        """Set the series of a sensor reading.
 
-        ``counters``: names of further counters that ``names`` lacks.
+        The number of such series is not limited, because the hardware bounds it.
+
+        Args:
+            source: name of the sensor source.
+            reading: the reading.
+            time_ns: Unix time of the reading.
+            counters: names of counters that ``names`` lacks.
         """
         series = self._series(reading.name, reading.labels, is_bounded=True)
         value = reading.value
@@ -151,7 +164,8 @@ class Meter:
         key = "\0".join((metric, *labels, *labels.values()))
         series = known.get(key)
         if series is None:
-            # Only series from rows are limited: a program can create any number of section names.
+            # Only series from rows are limited, because a program can create any number of section
+            # names.
             if not is_bounded and sum(not other.source for other in known.values()) >= MOST_SERIES:
                 key, labels = metric + "\0overflow", {names.OVERFLOW: "true"}
                 if key in known:
@@ -161,15 +175,16 @@ class Meter:
 
 
 def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
-    """Return the value to set for a total that is counted elsewhere; note a new start time.
+    """Return the value to set for a total that is counted outside the agent.
 
-    The first value accumulated before the first reading, at an unknown rate. The total therefore
-    starts at that reading. Only totals of this package start at zero with the run.
+    The start time of the series is set at its first reading, because the total grew before at an
+    unknown rate, and after each restart of the total. Totals of this package start at 0 with the
+    run.
     """
     if not series.source:
         series.start_ns = 0 if series.metric.startswith(_OURS) else time_ns
     elif value < series.value:
-        # The source has rounded down. A smaller value would look like a counter reset, and cause a
+        # The source has rounded down. A smaller value would look like a counter reset and cause a
         # huge rate.
         if value > series.value * _ROUNDING:
             return series.value
@@ -178,7 +193,7 @@ def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
 
 
 class Export:
-    """Export of one resource: converts series to metric points."""
+    """Conversion of all series of one resource (a rank or the node) to metric points."""
 
     def __init__(
         self,
@@ -187,14 +202,18 @@ class Export:
         is_sent: Callable[[Exemplar], bool] = lambda _: True,
         temporality: Temporality = "cumulative",
     ) -> None:
-        """Initialize an empty export; ``is_sent`` selects the exemplars to include."""
+        """Initialize an empty export. ``is_sent`` selects the exemplars to include."""
         self._start_ns = min(start_ns, now_ns - _BEFORE_NS)
         self._now_ns, self._is_sent, self._temporality = now_ns, is_sent, temporality
         self.preferred: list[MetricData] = []
-        """The collected metrics in the preferred temporality; empty if that is cumulative."""
+        """The collected metrics in the preferred temporality; empty if the preference is
+        cumulative."""
 
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
-        """Return all metrics of the series; ``user`` defines metrics that ``names`` lacks."""
+        """Return one metric with cumulative points for each metric name in ``series``.
+
+        ``user`` defines metrics that ``names`` lacks. The series are marked as sent.
+        """
         by_metric: dict[str, list[MetricSeries]] = {}
         for member in series:
             if member.gone and not member.sent:
@@ -232,7 +251,7 @@ class Export:
         return SumPoints(points, monotonic=metric.instrument == "counter")
 
     def _now(self, series: MetricSeries) -> tuple[int, float | None]:
-        """Return time and current value of a series; the value is None if the series has ended."""
+        """Return Unix time and current value of a series; the value is None if it has ended."""
         if series.gone:
             return self._now_ns, None
         return series.read_ns or self._now_ns, series.value
@@ -273,13 +292,14 @@ def _user_gauge(name: str) -> Metric:
 def _deltas(
     metric: Metric, members: Sequence[MetricSeries], data: Data, temporality: Temporality
 ) -> Data:
-    """Return the data of one metric in a preferred temporality, and store the new totals.
+    """Return the data of one metric in the preferred temporality, and store the totals as sent.
 
     Args:
-        metric: gauges and up-down counters stay unchanged, as the specification requires.
+        metric: the metric. Gauges and up-down counters stay unchanged, as OpenTelemetry specifies.
         members: the series of the metric.
         data: the cumulative points of the series.
-        temporality: with ``lowmemory``, totals that are counted outside the agent stay cumulative.
+        temporality: ``delta``, or ``lowmemory``: then totals counted outside the agent stay
+            cumulative.
     """
     if metric.instrument not in ("counter", "histogram"):
         return data
@@ -296,7 +316,11 @@ def _deltas(
 
 
 def _growth(series: MetricSeries, point: _Point) -> _Point | None:
-    """Return the growth since the previous export as a point; None if no time has passed."""
+    """Return a point with the growth of a series since the previous export.
+
+    None if no time has passed, if the series has ended, or at the first export of a total that is
+    counted outside the agent.
+    """
     before, now = series.sent_total, _total_of(series, point)
     if now is None or (before is not None and point.time_ns <= before.time_ns):
         return None

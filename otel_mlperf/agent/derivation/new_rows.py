@@ -24,19 +24,19 @@ INTERRUPTED_FLAG = 1 << 6
 _REMEMBERED = 1024
 _FIRSTS = 64
 _PATIENCE = 20
-"""Maximum number of marks that rows with an unknown root wait for it."""
+"""Maximum number of marks at which rows with an unknown root wait for that root."""
 _NEVER = 1 << 63
-"""End time of open sections."""
+"""End time assumed for open sections."""
 
 Payloads = dict[int, dict[str, Any]]
-"""Payloads of rows, by the id of their row."""
+"""Payloads by the span id of their row."""
 
 
 class NewRows:
-    """New rows of one journal since the last mark, sorted by kind.
+    """New rows of one journal since the last mark, by kind.
 
     ``steps`` are the section rows of ended steps, ``outside`` those outside steps. Rows of open
-    steps are stored in the state again.
+    steps are stored in the journal's state until a later mark.
     """
 
     def __init__(self, journal: JournalState, limits: SpanLimits = NO_LIMITS) -> None:
@@ -44,8 +44,8 @@ class NewRows:
         fresh = np.frombuffer(journal.fresh, ROW_TYPE)
         journal.fresh = b""
         self._payloads = PayloadParts()
-        # Payloads and sections are published separately, and either may be read first: a payload
-        # without its section waits in the state.
+        # A payload and its section are published separately, and a poll may read only the payload:
+        # then it waits in the state.
         waiting, new = np.frombuffer(journal.payloads, ROW_TYPE), rows_of_kind(fresh, Kind.PAYLOAD)
         self._payloads.feed(waiting)
         known_damaged = self._payloads.damaged
@@ -54,7 +54,7 @@ class NewRows:
         self._payload_rows, self._new_payloads = np.concatenate((waiting, new)), new["span"]
         ready = self._payloads.ready.items()
         self.payloads: Payloads = {span: of for span, of in ready if isinstance(of, dict)}
-        """Payloads that are complete, by id of their row."""
+        """Complete payloads by the span id of their row."""
         reported = {span: of["d"] for span, of in self.payloads.items() if "d" in of}
         self.device_times: list[DeviceTimes] = list(reported.values())
         self._of_no_row = np.fromiter(reported, np.uint64)
@@ -73,7 +73,7 @@ class NewRows:
         self.created = len(sections) + unread
         sections = sections[can_be]
         self.damaged = self.created - len(sections)
-        # Must run first: otherwise stale entries would be counted as interrupted.
+        # Must run before the next line: otherwise stale entries would be counted as interrupted.
         self._note_stale(sections)
         sections = _place_pauses(journal, self._with_interrupted(sections))
         waiting_rows = np.frombuffer(journal.held, ROW_TYPE)
@@ -83,7 +83,7 @@ class NewRows:
         self._split()
 
     def take_payload(self, span: int) -> dict[str, Any]:
-        """Remove and return the redacted payload of row ``span``; empty if it has none."""
+        """Remove the payload of row ``span`` and return it redacted; {} if there is none."""
         recorded = self.payloads.pop(span, None)
         if recorded is None:
             return {}
@@ -100,17 +100,17 @@ class NewRows:
         return recorded
 
     def _store_waiting(self, rows: Rows) -> None:
-        """Store rows for the next mark, with their payloads."""
+        """Store rows that must wait, and the payloads that the next mark needs, in the state."""
         journal = self.journal
         journal.held += rows.tobytes()
         waiting = np.frombuffer(journal.held, ROW_TYPE)["span"]
-        # As raw rows, not decoded: the state is written as a whole at each flush, and bytes are
-        # cheap to write.
+        # Stored as raw rows, because the whole state is written at each flush and bytes are cheap
+        # to write.
         still = np.isin(self._payload_rows["span"], waiting)
         unfinished = np.isin(
             self._payload_rows["span"], np.fromiter(self._payloads.unfinished, np.uint64)
         )
-        # A payload is written directly before its row, so the row may only be read at the next
+        # A payload is written directly before its row, so that its row may be read only at the next
         # mark.
         spans = self._payload_rows["span"]
         ahead = np.isin(spans, self._new_payloads) & ~np.isin(spans, self._sections["span"])
@@ -150,9 +150,9 @@ class NewRows:
             )
 
     def _note_stale(self, sections: Rows) -> None:
-        """Store the ids of stale entries in the open-section table.
+        """Store the ids of open-section entries whose rows were already read.
 
-        A row is published before its table entry is cleared: a kill in between leaves both.
+        A row is published before its table entry is cleared, so that a kill in between leaves both.
         """
         table = np.frombuffer(self.journal.open, OPEN_TYPE)["span"]
         # An entry may outlive its row for several marks: stale entries that still exist stay stale.
@@ -173,9 +173,10 @@ class NewRows:
         return np.concatenate((sections, rows[np.argsort(rows["start"])[::-1]]))
 
     def _without_cancelled(self, sections: Rows, fresh: Rows) -> Rows:
-        """Move the children of cancelled sections to the enclosing section."""
+        """Return ``sections`` with children of cancelled sections moved to enclosing sections."""
         journal = self.journal
-        # Must run before the split: children read at the same mark move to the enclosing section.
+        # Must run before the split, so that children read at the same mark move to the enclosing
+        # section.
         for row in rows_of_kind(fresh, Kind.CANCEL):
             span, parent, root = int(row["span"]), int(row["parent"]), int(row["root"])
             cancelled_root = journal.roots.pop(span, None)
@@ -226,10 +227,10 @@ class NewRows:
         self._store_waiting(rows[later])
 
     def _still_patient(self, unknown: NDArray[np.bool_]) -> bool:
-        """Return whether rows with an unknown root should wait for it.
+        """Return whether rows with an unknown root should wait for that root.
 
-        If the BEGIN row was dropped, the root never appears. The rows then become part of the run's
-        trace.
+        If the BEGIN row of the root was dropped, the root never appears. The rows then become part
+        of the run's trace.
         """
         journal = self.journal
         journal.held_marks = journal.held_marks + 1 if unknown.any() else 0
@@ -237,12 +238,11 @@ class NewRows:
 
 
 def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
-    """Assign each garbage collection to its enclosing section, so that self times stay consistent.
+    """Return ``sections`` with parent and root of each garbage collection set.
 
-    A collection may happen while a section is being opened or closed, when the current section is
-    ambiguous. The recorder therefore writes only its times and track. The enclosing section is the
-    innermost one that contains the whole collection. Partial overlap is impossible, because a
-    collection is a single call on its thread.
+    The enclosing section is the innermost one that contains the whole collection. The recorder
+    cannot determine it: a collection may happen while a section is being opened or closed. Partial
+    overlap is impossible, because a collection is a single call on its thread.
     """
     is_pause = sections["flags"] & Flag.PAUSE != 0
     if not is_pause.any():
@@ -263,7 +263,11 @@ def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
 
 
 def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
-    """Return parent and root: the innermost section on its track, else the step open then."""
+    """Return parent and root of a garbage collection, from the sections ``around``.
+
+    The parent is the innermost enclosing section on its track. If there is none, it is the step
+    that was open then, or else the run.
+    """
     enclosing = around[(around["start"] <= pause["start"]) & (around["end"] >= pause["end"])]
     mine = enclosing[enclosing["track"] == pause["track"]]
     if not len(mine):
@@ -276,7 +280,10 @@ def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
 
 
 def _open_requests(journal: JournalState) -> set[int]:
-    """Return the ids of open requests; rows inside them wait without limit until they end."""
+    """Return the span ids of open requests.
+
+    Rows inside them wait, without limit, until they end.
+    """
     table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
     own = table[table["span"] == table["root"]]
     return {
@@ -287,7 +294,10 @@ def _open_requests(journal: JournalState) -> set[int]:
 
 
 def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
-    """Return when the run of an ended journal ended, or else its process's last sign of life."""
+    """Return the time at which the run of an ended journal ended, in monotonic ns.
+
+    If its process died, this is the newest known time: of its last sign of life, or in ``known``.
+    """
     reported = journal.words.get(Word.END_TIME)
     if reported:
         return reported
@@ -297,7 +307,7 @@ def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
 
 
 def remember_ended(journal: JournalState) -> None:
-    """Keep only the steps that ended last, for which rows of other threads may still arrive."""
+    """Remove all but the newest ended steps, for which rows of other threads may still arrive."""
     _forget(journal.ended)
 
 
@@ -307,7 +317,7 @@ def _forget(table: dict[int, Any]) -> None:
 
 
 def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
-    """Convert steps to sections of the run: set parent and root of their rows."""
+    """Return ``sections`` with the steps of a forked child turned into sections of the run."""
     sections = sections.copy()
     ids_ = np.fromiter(demoted, np.uint64)
     for i in np.flatnonzero(np.isin(sections["span"], ids_)).tolist():
@@ -327,13 +337,13 @@ def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
 
 
 def _can_have_started(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
-    """Return a mask of the rows whose start time is possible in this journal."""
+    """Return a mask of the rows whose start time is plausible for this journal."""
     meta, start = journal.meta, rows["start"]
     is_after: NDArray[np.bool_] = start >= np.uint64(meta.earliest_ns)
     return is_after & (start < np.uint64(meta.latest_ns))
 
 
 def _of_no_kind(rows: Rows) -> int:
-    """Count rows of an invalid kind, except an empty row, which may end a journal."""
+    """Return the number of rows of an invalid kind. Empty rows do not count: they end a journal."""
     kind = rows["flags"] & 15
     return int(((kind > Kind.MARK) | ((kind == 0) & (rows["span"] != 0))).sum())

@@ -39,7 +39,7 @@ _DEEPEST: Final = 32
 
 
 class OutsideSection(NamedTuple):
-    """Section that ended outside steps."""
+    """Section that ended outside steps. Times are monotonic ns."""
 
     span: int
     parent: int
@@ -51,9 +51,9 @@ class OutsideSection(NamedTuple):
     error: bool
     interrupted: bool
     profiled: bool
-    """Whether a profiler was on, which slows sections down."""
+    """Whether a profiler recorded during the section, which slows it down."""
     on_device: bool
-    """Whether its GPU time is reported later."""
+    """Whether the GPU time of the section is reported later."""
     path: tuple[str, ...]
     """Section names from below the run's span to its own."""
     concurrent: bool
@@ -61,7 +61,7 @@ class OutsideSection(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """Return the duration, including sections inside."""
+        """Return the duration in ns, including that of sections inside."""
         return self.end - self.start
 
 
@@ -75,7 +75,10 @@ class OutsideSections:
     """Sections of one journal that ended outside steps since the last mark."""
 
     def __init__(self, rows: Rows, steps: Sequence[EndedStep], journal: JournalState) -> None:
-        """Derive from ``rows``. ``steps`` that ended since the last mark cover outer sections."""
+        """Derive the sections from ``rows``.
+
+        Ended ``steps`` reduce the self time of outer sections.
+        """
         self._journal = journal
         self._rows: list[tuple[int, ...]] = rows.tolist()
         self._paths: dict[int, tuple[str, ...]] = {}
@@ -102,16 +105,18 @@ class OutsideSections:
             if around is not None and around.track == track:
                 covers.setdefault(parent, CoveredTime()).add(start, end)
         sections = [self._section(row) for row in self._rows]
-        # Remove covers of sections that are neither open nor among the rows: they will never end.
+        # Remove covers of sections that are neither open nor among the rows, because they will
+        # never end.
         for span in [span for span in covers if span not in self._around]:
             del covers[span]
         return sections
 
     def _after_steps(self, ended: set[int]) -> list[tuple[int, int, int, int]]:
-        """Return the intervals of the sections, except of sections inside an open step.
+        """Return start, end, parent and track of the sections that are not inside an open step.
 
-        Once the step ends, its own interval covers them. They must not be added before, because a
-        cover only grows to the right and the step started earlier.
+        Sections inside an open step are stored in ``inside_steps``. Once the step ends, its
+        interval covers them. They must not be added before, because a cover only grows to the right
+        and the step started earlier. If the step is cancelled, they are returned at that mark.
         """
         journal = self._journal
         going_on = {span: root for span, root in journal.roots.items() if root.kind == "step"}
@@ -130,7 +135,10 @@ class OutsideSections:
         return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """Return the ids of the sections around ``span``, up to the run's or one in ``known``."""
+        """Return the ids of the sections around ``span``, up to the run or the first in ``known``.
+
+        The first one in ``known`` is not included.
+        """
         above: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent
@@ -164,7 +172,7 @@ class OutsideSections:
         """Return whether the section, or an enclosing one, ran on another track than its parent.
 
         Directly below the run, the track is compared with that of the steps. Sections of a forked
-        child are always concurrent with its rank's main process.
+        child are always concurrent with the main process of its rank.
         """
         if self._journal.meta.is_child:
             return True
@@ -209,7 +217,10 @@ class OutsideSections:
 def sums_by_place(
     sections: list[OutsideSection], state: JournalState
 ) -> list[tuple[OutsideRow, SectionCalls]]:
-    """Return row and calls of each place; self times exclude aggregates (``debt_paid``)."""
+    """Return a row (with its era) and the calls of each place and era.
+
+    Interrupted calls are skipped. The self time in the row excludes aggregates (see ``debt_paid``).
+    """
     by_place: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
@@ -221,7 +232,10 @@ def sums_by_place(
 
 
 def uses_outside(rows: Rows, sections: list[OutsideSection], payloads: Payloads) -> Uses:
-    """Return the resource use by place; ``sections`` correspond to ``rows`` one to one."""
+    """Return the resource use of measured sections by place.
+
+    ``sections`` correspond to ``rows``.
+    """
     uses = Uses()
     for i, use in uses_by_row(rows, payloads):
         uses.setdefault(_place(sections[i]), []).append(use)

@@ -1,7 +1,7 @@
-"""Metric series as a projection of derived rows.
+"""Update of metric series from derived rows.
 
-Rows of one mark are summed first where the result is the same: looking up a series costs more than
-adding a row.
+Rows of one mark are summed before they are added if the result is the same, because looking up a
+series costs more than adding a row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PEAKS: Final = [
 
 
 def measure_rows(rows: DerivedRows, journal: JournalState, meter: Meter) -> None:
-    """Add derived rows to the metric series of their rank."""
+    """Add the derived rows of one journal to the metric series of its rank."""
     _measure_values(rows.values, meter)
     _measure_steps(rows.steps.whole, journal, meter)
     _measure_productive(rows.steps, journal, meter)
@@ -58,7 +58,7 @@ def measure_rows(rows: DerivedRows, journal: JournalState, meter: Meter) -> None
 
 
 def _section_labels(place: SectionPlace, journal: JournalState) -> dict[str, str]:
-    """Return the labels of a section's series; the phase is empty outside steps."""
+    """Return the labels of a section's series. The phase is empty for a section outside steps."""
     _, name, category, phase, _ = journal.section(place.name)
     return _labels(name, category, phase if place.in_step else "")
 
@@ -93,7 +93,6 @@ def _measure_steps(steps: Sequence[EndedStep], journal: JournalState, meter: Met
 def _measure_phase(
     labels: dict[str, str], steps: Sequence[EndedStep], shift_ns: int, meter: Meter
 ) -> None:
-    """Add the steps of one phase, which are sorted by end time."""
     meter.add(names.STEPS, labels, len(steps))
     for metric, counts in (
         (names.SAMPLES, [step.samples for step in steps if step.samples is not None]),
@@ -115,9 +114,9 @@ def _measure_phase(
 
 
 def _measure_productive(steps: DerivedSteps, journal: JournalState, meter: Meter) -> None:
-    """Add the productive time: prediction and training steps, without compilation.
+    """Add the duration of successful training and prediction steps without compilation.
 
-    In training, waits for data are not productive either.
+    For training steps, the waits for data are subtracted as well.
     """
     good = [step for step in steps.whole if not step.error and step.root.phase in _PRODUCTIVE]
     if not good:
@@ -165,13 +164,13 @@ def _measure_aggregates(rows: Iterable[SectionRow], meter: Meter) -> None:
     for row in rows:
         if row.aggregate:
             labels = _labels(row.name, row.category, row.phase)
-            # In a step, only parts of a wait have a path. Their self time is already in the wait's.
+            # In a step, only parts of a wait have a path. The self time of the wait includes
+            # theirs.
             is_wait = row.n is not None and row.path
             meter.add(names.SECTION_SELF_TIME, labels, 0 if is_wait else row.self_ns / 1e9)
 
 
 def _measure_uses(labels: dict[str, str], uses: Iterable[Use], meter: Meter) -> None:
-    """Add the resource use of the calls of one place."""
     totals: dict[str, int] = {}
     peaks: dict[str, int] = {}
     for use in uses:
@@ -204,7 +203,7 @@ def _measure_gpu_steps(rows: Iterable[GpuStepRow], meter: Meter) -> None:
 def _add_request_exemplars(
     spans: Iterable[SampledSpan], journal: JournalState, meter: Meter
 ) -> None:
-    """Add exemplars for sampled requests; interrupted requests have no duration."""
+    """Add exemplars for sampled requests, except interrupted ones, which have no duration."""
     for span in spans:
         if span.span != span.root or span.interrupted or span.kind != "section":
             continue

@@ -1,4 +1,4 @@
-"""Rows of the run folder's tables as a projection of derived rows."""
+"""Update of the run folder's tables from derived rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MINUTE_NS: Final = 60 * 10**9
 
 
 def store_rows(rows: DerivedRows, journal: JournalState, tables: TableRows) -> None:
-    """Add derived rows to the tables."""
+    """Add the derived rows of one journal to the tables."""
     for step in rows.steps.whole:
         tables.add(_step_row(step, journal.meta))
     for columns in _step_sections(rows.steps, journal):
@@ -70,7 +70,7 @@ def _step_row(step: EndedStep, meta: JournalMeta) -> StepRow:
 
 
 def _step_sections(steps: DerivedSteps, journal: JournalState) -> Iterator[Columns]:
-    """Yield columns of table ``sections`` for steps that were not interrupted."""
+    """Yield columns of table ``sections`` for the sections in steps that were not interrupted."""
     sections = steps.sections
     inner = sections.rows["span"] != sections.rows["root"]
     interrupted = [step.span for step in steps.ended if step.interrupted]
@@ -84,10 +84,10 @@ def _step_sections(steps: DerivedSteps, journal: JournalState) -> Iterator[Colum
 
 
 def _enclosing_names(sections: EndedStepRows) -> NDArray[np.int64]:
-    """Return the name number of the section reported as parent of each row; -1: none.
+    """Return the entry number of the name in column ``parent`` for each row; -1 if it is empty.
 
     The parent of a garbage collection is its enclosing section. The parent of a part of a wait for
-    data is the wait.
+    data is the wait. Other sections have none.
     """
     rows = sections.rows
     is_pause = rows["flags"] & Flag.PAUSE != 0
@@ -101,7 +101,10 @@ def _enclosing_names(sections: EndedStepRows) -> NDArray[np.int64]:
 def _section_columns(
     sections: EndedStepRows, roots: Sequence[Root], journal: JournalState, inside: str
 ) -> Columns:
-    """Return columns with a row for each step, name and concurrency, all with parent ``inside``."""
+    """Return columns with one row for each step, name and concurrency.
+
+    All have parent ``inside``.
+    """
     rows, concurrent = sections.rows, sections.concurrent
     # Step, name and concurrency in one number: equal keys are contiguous and summed in one call.
     key = (sections.step << 33) | (rows["name"].astype(np.int64) << 1) | concurrent
@@ -176,13 +179,16 @@ def _place_row(place: SectionPlace, journal: JournalState) -> PlaceRow:
 
 
 def _by_minute(ends_ns: NDArray[np.int64]) -> dict[int | None, Any]:
-    """Return a mask of the calls that ended in each minute, by Unix time of its start."""
+    """Return a mask of the calls that ended in each minute.
+
+    The key is the minute's start (Unix ns).
+    """
     starts = ends_ns - ends_ns % _MINUTE_NS
     return {minute: starts == minute for minute in np.unique(starts).tolist()}
 
 
 def process_row(journal: JournalState) -> ProcessRow:
-    """Return the journal's row of table ``processes``."""
+    """Return the row of table ``processes`` for the journal's process."""
     meta = journal.meta
     error_type, error_message = [*journal.error, "", ""][:2]
     return ProcessRow(

@@ -1,7 +1,7 @@
-"""Evaluation of the warning rules against the measured values.
+"""Evaluation of the warning rules against measured values.
 
-A warning starts once its condition has been true for the time that its rule requires. It ends once
-the condition has been false for 30 s. An intermittent condition is therefore a single warning.
+A warning starts if its condition has been true for the time that its rule requires. It ends after
+the condition has been false for 30 s, so that an intermittent condition is a single warning.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 _CLEAR_S: Final = 30.0
 _ENOUGH: Final = 0.5
-"""Minimum share of a rule's time for which totals must be known to compute a ratio of growths."""
+"""Minimum share of a rule's time window that must be covered to compute a ratio of growths."""
 
 Key = tuple[str, tuple[str, ...]]
-"""Journal, and the values of the labels by which the rule groups."""
+"""Journal name, and the values of the labels by which the rule groups."""
 Sums = dict[Key, float]
 
 
 class _TotalsGrowth:
-    """Growth of two totals over a recent time window."""
+    """Growth of two totals (numerator and denominator of a ratio) over a recent time window."""
 
     def __init__(self) -> None:
         self._totals: deque[tuple[float, float, float]] = deque()
 
     def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
-        """Return the growth of both totals over the last ``over_s``; 0 after a total restarts."""
+        """Add both totals; return their growth over the last ``over_s``, or 0 after a restart."""
         totals = self._totals
         # A smaller total means that its source restarted: the difference would be negative.
         if totals and (total < totals[-1][1] or per < totals[-1][2]):
@@ -46,12 +46,12 @@ class _TotalsGrowth:
 
     @property
     def known_s(self) -> float:
-        """Return the time span for which the totals are known."""
+        """Return the length in seconds of the period for which the totals are known."""
         return self._totals[-1][0] - self._totals[0][0]
 
 
 class RuleEvaluator:
-    """Evaluator of the warning rules, called with new measured values at each interval."""
+    """Evaluator of the warning rules, called at intervals with the current measured values."""
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = rules
@@ -64,7 +64,7 @@ class RuleEvaluator:
         """Warnings whose condition was true at the last evaluation."""
 
     def look(self, readings: Iterable[Reading], now_s: float, unix_ns: int) -> list[RunWarning]:
-        """Evaluate the rules; return the active warnings, the oldest first."""
+        """Evaluate the rules at ``now_s`` (monotonic); return all active warnings, oldest first."""
         self.held = []
         by_metric: dict[str, list[Reading]] = {}
         for reading in readings:
@@ -130,7 +130,7 @@ def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> RunWarning:
 
 
 def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:
-    """Return the values of a metric by the rule's labels, summed over all other labels."""
+    """Return a metric's values by the labels of the rule, summed over all other labels."""
     sums: Sums = {}
     for reading in by_metric.get(part.metric.name, ()):
         labels = reading.labels

@@ -1,7 +1,7 @@
-"""Running sums of the calls of each section name, since the start and since each mark.
+"""Running sums of the calls of each section name, since the start of the run and since each mark.
 
-Every row is added as soon as it is read, whether it is sampled or not. The agent publishes the sums
-to the process, which uses them to answer queries.
+Every row is added as soon as it is read, whether sampled or not. The agent publishes the sums to
+the training process, which uses them to answer queries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _BUCKET_BITS = 16
 
 
 def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
-    """Add rows that were read; rows that end at or after ``latest_ns`` are damaged and ignored."""
+    """Add rows read from a journal to ``sums``.
+
+    Rows that end at or after ``latest_ns`` (monotonic) are ignored, because they are damaged.
+    """
     for row in rows_of_kind(rows, Kind.MARK):
         _begin_mark(sums, int(row["span"]), int(row["seq"]))
     sections = rows_of_kind(rows, Kind.SECTION)
@@ -58,7 +61,7 @@ def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
 def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
     previous = sums.marks.get(number)
     if number == 0 or (previous is not None and previous.slot >= slot):
-        return  # a late or overwritten row
+        return  # a row that arrived late or was overwritten
     sums.marks[number] = MarkSums(slot)
     own = [previous for previous in sums.marks if previous >= FIRST_PROGRAM_MARK]
     for outdated in sorted(own)[:-MAX_PROGRAM_MARKS]:
@@ -68,7 +71,7 @@ def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
 def _added_up(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> dict[int, Sums]:
-    """Return the sums by name of at least one row."""
+    """Return the sums of each name by entry number. The columns must not be empty."""
     of = by_name(names, durations, own)
     deviations = of.durations - np.repeat(of.totals / of.counts, of.counts)
     spread = np.add.reduceat(deviations * deviations, of.first)

@@ -1,7 +1,7 @@
-"""Sampled spans of one journal at one mark: of steps, of requests, and of the run's trace.
+"""Selection of the spans of one journal at one mark: of steps, of requests, and of the run's trace.
 
-A step or a request is a trace of its own, sampled with everything inside it, within a budget. Other
-sections outside steps are sampled individually, by their name.
+A step or request is a trace of its own, sampled with everything inside it, within a budget. Other
+sections outside steps are sampled individually, by name.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _PATIENCE: Final = 20
 def sample_steps(
     ended: Sequence[EndedStep], policy: Policy, rank: RankState, state: JournalState
 ) -> list[EndedStep]:
-    """Return the ended steps with their sampling reasons; move them from ``roots`` to ``ended``.
+    """Decide for each ended step whether it is sampled; return the steps with their reasons.
 
-    Must be called in the order of their ends: each step is compared with earlier ones.
+    The steps are moved from ``state.roots`` to ``state.ended``. They must be sorted by end, because
+    each step is compared with earlier ones.
     """
     sampled = []
     for step in ended:
@@ -62,19 +63,22 @@ def sample_steps(
 
 
 class SpanSelection:
-    """Sampled spans of one journal, with the number of unselected and of rolled-up sections."""
+    """Sampled spans of one journal, and the number of unselected and of rolled-up sections."""
 
     def __init__(
         self, policy: Policy, rank: RankState, state: JournalState, batch: NewRows
     ) -> None:
-        """Initialize without spans; ``batch`` contains the payloads of the rows."""
+        """Initialize without spans. ``batch`` contains the payloads of the rows."""
         self._policy, self._rank, self._state, self._batch = policy, rank, state, batch
         self._budget = policy.spans_of_rank(state.meta.world_size)
         self.spans: list[SampledSpan] = []
         self.unselected = self.rolled_up = 0
 
     def add_steps(self, steps: DerivedSteps) -> None:
-        """Add the rows of sampled steps; steps whose GPU times are pending wait for them."""
+        """Add the section rows of sampled steps as spans.
+
+        A step whose GPU times are pending is stored until ``add_gpu_times`` adds it.
+        """
         rows, step = steps.sections.rows, steps.sections.step
         ends = np.searchsorted(step, np.arange(len(steps.ids)), side="right").tolist()
         bounds = pairwise([0, *ends])
@@ -96,14 +100,14 @@ class SpanSelection:
                 self._add_step(span, sampled)
 
     def add_outside(self, outside: OutsideSections) -> None:
-        """Add sections outside steps: requests as a whole, all other sections individually."""
+        """Add sections outside steps: requests as whole traces, all other sections individually."""
         in_requests = self._add_requests(outside.ended)
         for section in outside.ended:
             if section.root not in in_requests:
                 self._add_section(section, outside)
 
     def add_gpu_times(self, gpu: DerivedGpuTimes) -> None:
-        """Add GPU times to the spans; add the spans of steps that no longer wait for them."""
+        """Add reported GPU times to spans; then add the steps that need not wait any longer."""
         waiting = self._state.steps_awaiting_gpu
         for span, step in [*waiting.items()]:
             if gpu.figures:
@@ -118,7 +122,6 @@ class SpanSelection:
                 sampled.gpu = sampled.gpu or gpu.figures.get(sampled.span, {})
 
     def _add_step(self, span: int, step: SampledStep) -> None:
-        """Add the spans of a sampled step, within the step's budget."""
         root, meta, rows = step.root, self._state.meta, np.frombuffer(step.rows, ROW_TYPE)
         budget = self._policy.spans_of_step(meta.rank, meta.world_size, root.trace, step.reason)
         if budget == 1:
@@ -133,7 +136,7 @@ class SpanSelection:
         self._add_within(spans, budget)
 
     def _add_requests(self, sections: Sequence[OutsideSection]) -> set[int]:
-        """Add each sampled request with everything inside it; return the roots of all requests."""
+        """Add each sampled request with all sections inside; return the roots of all requests."""
         own = [section for section in sections if self._is_request(section)]
         inside: dict[int, list[OutsideSection]] = {request.root: [] for request in own}
         for section in sections if own else ():
@@ -150,7 +153,7 @@ class SpanSelection:
 
     def _add_request(self, request: OutsideSection, members: list[OutsideSection]) -> None:
         reason, rank = self._reason(request), self._rank
-        # Many requests may have been open when their process died: the first ones are enough.
+        # Many requests may have been open when their process died: only the first ones are sampled.
         if request.interrupted:
             reason = reason if rank.run_spans < 2 * self._budget else None
             rank.run_spans += len(members)
@@ -167,7 +170,7 @@ class SpanSelection:
         self._add_within(spans, self._budget)
 
     def _add_section(self, section: OutsideSection, outside: OutsideSections) -> None:
-        """Add a section of the run's trace or of a foreign trace, if it is sampled."""
+        """Add a section of the run's trace, or of a trace started elsewhere, if it is sampled."""
         rank, forced = self._rank, self._state.forced
         reason = self._reason(section)
         is_frame = self._state.section(section.name)[2] in _ALWAYS or section.interrupted
@@ -245,7 +248,7 @@ def _span_in_step(row: Any, step: SampledStep, state: JournalState) -> SampledSp
 
 
 def _awaits_device_times(rows: Rows, span: int) -> bool:
-    """Return whether the rows include the step's own row, which announces GPU times."""
+    """Return whether the step's own row is among ``rows`` and announces GPU times."""
     own = rows["span"] == span
     return bool((rows["flags"][own] & Flag.ON_DEVICE).any())
 

@@ -1,8 +1,8 @@
-"""Points of tracker curves: from steps, logged values, readings, findings and outcomes.
+"""Points of tracker curves, from steps, logged values, readings, findings and outcomes.
 
 There is one point for each row of the run's tables, so that trackers show the same values. A point
 outside steps gets the number of the last step that had ended by then. Points wait in the agent's
-state for their batch.
+state until the next batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STEP_DURATION_S: Final = "step_duration_s"
 _RULES: Final = {rule.id: rule for rule in RULES}
 _EVERY_NS: Final = 5 * 10**9
-"""Time between two batches: trackers refresh about as often, and each batch costs an fsync."""
+"""Time between two batches. Trackers refresh about as often, and each batch costs an fsync."""
 _BATCH_SIZE: Final = 2_000
 """Number of waiting points that triggers the next batch."""
 OUTCOMES: Final = ("running", "finished", "interrupted", "killed", "failed")
@@ -34,11 +34,11 @@ OUTCOMES: Final = ("running", "finished", "interrupted", "killed", "failed")
 other processes of a run after one has failed."""
 _NODE: Final = -1
 _ON_AXIS: Final = (names.TRAIN, names.PREDICT)
-"""Phases whose step numbers are the x-axis: other phases count their own steps."""
+"""Phases whose step numbers are the x-axis, because other phases count their own steps."""
 
 
 class Scalars:
-    """Points of a node's ranks that wait for their batch."""
+    """Collector of a node's tracker points, which wait in the agent's state for their batch."""
 
     def __init__(self, state: AgentState) -> None:
         self._state = state
@@ -49,14 +49,14 @@ class Scalars:
         self._put("reading", reading.name, meta, time_ns, reading.value, labels=reading.labels)
 
     def start_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
-        """Add a finding that has become true."""
+        """Add a finding that has become true, for the rank of ``meta`` or for the node if None."""
         rule = _RULES[held.id]
         text = f"**{rule.severity}**: {rule.format_summary(held.value, held.labels)}. {rule.action}"
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,
                   labels=held.labels, text=text)  # fmt: skip
 
     def add_rows(self, rows: DerivedRows, meta: JournalMeta) -> None:
-        """Add the steps and the logged values of derived rows."""
+        """Add the steps and logged values among the derived rows of one journal."""
         for step in rows.steps.whole:
             root, end_ns, duration_s = step.root, step.end + meta.shift_ns, step.duration_ns / 1e9
             place = {"phase": root.phase, "number": root.number}
@@ -79,7 +79,10 @@ class Scalars:
         self._put("outcome", "outcome", meta, time_ns, OUTCOMES.index(outcome), text=outcome)
 
     def take_due(self, mark: Mark) -> list[ScalarItem]:
-        """Remove and return the points of the next batch, if due, else []. Call at each mark."""
+        """Remove and return the points of the next batch; [] if no batch is due.
+
+        Must be called at each mark, because it also sets the step numbers of points.
+        """
         state = self._state
         self._place()
         waited = mark.unix_ns - state.scalars_ns
@@ -103,7 +106,7 @@ class Scalars:
         self._state.scalars.append(scalar)
 
     def _place(self) -> None:
-        """Set the missing step numbers of points to the last step that had ended by then."""
+        """Set missing step numbers of points to that of the last step that had ended by then."""
         state, ended = self._state, self._ended
         for steps in ended.values():
             steps.sort()

@@ -31,9 +31,9 @@ class SectionPlace(NamedTuple):
     """Place of a section: calls with the same place are summed."""
 
     name: int
-    """Entry number of its name in the journal."""
+    """Entry number of the section's name in the journal."""
     path: str
-    """Outside steps: section names from below the run to its own, joined by "/"."""
+    """Outside steps: section names from below the run to the section's own, joined by "/"."""
     concurrent: bool
     in_step: bool
 
@@ -45,7 +45,7 @@ Uses = dict[SectionPlace, list[Use]]
 
 
 class SectionCalls(NamedTuple):
-    """One or more calls of one place."""
+    """One or more calls of the sections at one place."""
 
     place: SectionPlace
     durations_ns: NDArray[np.int64]
@@ -55,9 +55,9 @@ class SectionCalls(NamedTuple):
     self_ns: int
     """Sum of the self times of all calls."""
     bound_s: float | None
-    """Maximum duration that the program declares for a call; None if it declares none."""
+    """Maximum duration of a call that the user's program declares; None if it declares none."""
     within: NDArray[np.bool_]
-    """Whether each call lasted no longer than the bound and did not fail."""
+    """Whether each call succeeded and lasted no longer than the bound."""
 
 
 def calls_at(
@@ -68,7 +68,16 @@ def calls_at(
     self_ns: int,
     state: JournalState,
 ) -> SectionCalls:
-    """Return the calls of one place, each compared with the bound of its section."""
+    """Return the calls of one place, each compared with the declared bound of its section.
+
+    Args:
+        place: the place.
+        durations_ns: duration of each call.
+        failed: whether each call failed.
+        ends: end of each call, monotonic ns.
+        self_ns: sum of the self times of all calls.
+        state: state of the journal, which contains the bound.
+    """
     bound_s = _bound_s(state.section(place.name)[4])
     if bound_s is None:
         within = np.zeros(len(failed), np.bool_)
@@ -78,13 +87,13 @@ def calls_at(
 
 
 def _bound_s(constant: dict[str, Any] | None) -> float | None:
-    """Return the bound that the program declares for a call, in seconds; None if there is none."""
+    """Return the declared bound in seconds from a section's attributes; None if there is none."""
     bound = (constant or {}).get(names.SECTION_BOUND)
     return float(bound) if isinstance(bound, int | float) and 0 < bound < _LONGEST_S else None
 
 
 def uses_by_row(rows: Rows, payloads: Payloads) -> Iterator[tuple[int, Use]]:
-    """Yield the index and the resource use of each measured row."""
+    """Yield index and resource use of each row that was measured."""
     for i in np.flatnonzero(rows["flags"] & Flag.MEASURED).tolist():
         figures = payloads.get(int(rows["span"][i]), {}).get("u") or []
         if len(figures) == len(_KEYS):

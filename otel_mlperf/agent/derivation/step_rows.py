@@ -1,4 +1,4 @@
-"""Derivation of ended steps: section rows, and each step's duration, counts and flags."""
+"""Derivation of ended steps: their section rows, durations, counts and flags."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ _LIMIT: Final = 1 << 63
 
 
 class EndedStep(NamedTuple):
-    """One ended step."""
+    """One ended step.
+
+    Times are monotonic ns; the counts are None if the program did not report them.
+    """
 
     span: int
     root: Root
     start: int
     end: int
     duration_ns: int
-    """Without validation phases and checkpoints inside the step."""
+    """Duration without validation phases and checkpoints inside the step."""
     self_ns: int
     samples: int | None
     tokens: int | None
@@ -51,11 +54,12 @@ class EndedStep(NamedTuple):
     interrupted: bool
     profiled: bool
     kept: str | None = None
-    """Sampling reason; None if it is not sampled, or not decided yet."""
+    """Reason for which the step is sampled. None if it is not sampled, or if this is not decided
+    yet."""
 
 
 class DerivedSteps(NamedTuple):
-    """Steps that ended, with new section rows for them and for steps that ended earlier."""
+    """Steps that ended since the last mark, and new section rows of these and of earlier steps."""
 
     ids: list[int]
     """Ids of the steps to which the rows belong, ascending."""
@@ -68,7 +72,7 @@ class DerivedSteps(NamedTuple):
 
     @property
     def whole(self) -> list[EndedStep]:
-        """Return the steps that were not interrupted: only their durations are meaningful."""
+        """Return the ended steps that were not interrupted: only their durations are meaningful."""
         return [step for step in self.ended if not step.interrupted]
 
 
@@ -77,8 +81,8 @@ def derive_steps(rows: Rows, payloads: Payloads, state: JournalState) -> Derived
 
     Args:
         rows: section rows of steps that have ended, now or earlier.
-        payloads: by id of their row.
-        state: known steps and names; its sums of aggregates are updated.
+        payloads: payloads by the span id of their row.
+        state: known steps and names. The sums of aggregates in the state are updated.
     """
     ids = np.unique(rows["root"])
     roots = [state.roots.get(span) or state.ended[span].root for span in ids.tolist()]
@@ -92,7 +96,7 @@ def derive_steps(rows: Rows, payloads: Payloads, state: JournalState) -> Derived
 
 
 def _ends(rows: Rows, ids: NDArray[np.uint64], state: JournalState) -> NDArray[np.int64]:
-    """Return when each step ended; for late rows, the state contains the end of their step."""
+    """Return the end of each step in ``ids``: from its own row, or else from the state."""
     own = rows[rows["span"] == rows["root"]]
     ended = dict(
         zip(own["span"].tolist(), np.maximum(own["end"], own["start"]).tolist(), strict=True)
@@ -103,7 +107,7 @@ def _ends(rows: Rows, ids: NDArray[np.uint64], state: JournalState) -> NDArray[n
 def _exclude_inside(sections: EndedStepRows, payloads: Payloads) -> None:
     """Move excluded time (payload ``x``) from the self time of its section to that of the step.
 
-    ``_ended`` then subtracts the total excluded time of a step from its duration and self time.
+    ``_ended`` then subtracts the total excluded time from the step's duration and self time.
     """
     rows, own = sections.rows, sections.self_ns
     is_root = rows["span"] == rows["root"]
@@ -116,7 +120,7 @@ def _exclude_inside(sections: EndedStepRows, payloads: Payloads) -> None:
 
 
 def _ended(sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root]) -> list[EndedStep]:
-    """Return the steps whose own row is among the rows, in the order of their ends."""
+    """Return the steps whose own row is among ``sections``, sorted by end."""
     rows = sections.rows
     own = np.flatnonzero(rows["span"] == rows["root"])
     ended = []
@@ -146,7 +150,7 @@ def _ended(sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root]) -
 
 
 def calls_in_steps(steps: DerivedSteps, state: JournalState) -> list[SectionCalls]:
-    """Return the calls of sections in steps that were not interrupted."""
+    """Return the calls of sections in steps that were not interrupted, grouped by place."""
     sections = steps.sections
     counted = sections.rows["span"] != sections.rows["root"]
     interrupted = [step.span for step in steps.ended if step.interrupted]
@@ -170,7 +174,7 @@ def calls_in_steps(steps: DerivedSteps, state: JournalState) -> list[SectionCall
 
 
 def uses_in_steps(steps: DerivedSteps, payloads: Payloads) -> Uses:
-    """Return the resource use of measured sections in steps."""
+    """Return the resource use of measured sections in steps, by place."""
     rows, concurrent, uses = steps.sections.rows, steps.sections.concurrent, Uses()
     for i, use in uses_by_row(rows, payloads):
         place = SectionPlace(int(rows["name"][i]), "", bool(concurrent[i]), in_step=True)
@@ -179,14 +183,14 @@ def uses_in_steps(steps: DerivedSteps, payloads: Payloads) -> Uses:
 
 
 def epoch_of(payload: dict[str, Any]) -> int | None:
-    """Return the epoch that the program reported in a payload, else None."""
+    """Return the epoch that the user's program reported in a payload; None if it reported none."""
     return _whole((payload.get("a") or {}).get(names.TRAINING_EPOCH))
 
 
 def _whole(value: object) -> int | None:
     """Return ``value`` if it is an integer that the tables can store, else None.
 
-    An invalid value from the program must not prevent other rows from being stored.
+    An invalid value from the user's program must not prevent other rows from being stored.
     """
     if isinstance(value, int) and not isinstance(value, bool) and -_LIMIT <= value < _LIMIT:
         return value

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 MARK_ROWS: Final = MAX_ROWS
 """Maximum number of new rows, over all journals, between two marks."""
 _MEMORY_BYTES: Final = 4 << 20
-"""Maximum size of queued events in memory; further events are read from the log when due."""
+"""Maximum size of queued events in memory. Further events are read from the log when they are
+due."""
 _SEGMENT_BYTES: Final = 16 << 20
-"""Size above which a new log segment starts: a replay reads whole segments into memory."""
+"""Size above which a new log segment starts, because a replay reads whole segments into memory."""
 
 
 class Batch(NamedTuple):
@@ -48,14 +49,15 @@ class EventQueue:
 
     Args:
         log: the event log.
-        tail: reader of the journals; slots are freed once their rows are in the log.
-        most_bytes: maximum size of queued events; above it, ``spill`` leaves rows in the rings.
+        tail: reader of the journals. Slots are freed after their rows are in the log.
+        most_bytes: maximum size of queued events. Above it, ``spill`` leaves rows in the rings.
     """
 
     def __init__(self, log: Log, tail: Tail, most_bytes: int) -> None:
         self._log, self._tail, self._max_bytes = log, tail, most_bytes
         self.lock = threading.RLock()
-        """Must be held from polling the journals until the events are queued, to keep the order."""
+        """Must be held from polling the journals until the events are queued, to keep their
+        order."""
         self._waiting: deque[Batch] = deque()
         self._put = self._taken = 0
         self._rows = 0
@@ -69,7 +71,7 @@ class EventQueue:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether events are queued."""
+        """Return whether events are queued that have not been processed."""
         return bool(self._waiting)
 
     @property
@@ -80,9 +82,9 @@ class EventQueue:
     def put(self, events: Sequence[Event]) -> None:
         """Log and queue events, then free the slots of their rows in the journals.
 
-        Events must be logged before they are processed: after a crash, everything is derived again
-        from the log. Events that could not be written are retried at the next call, and their rows
-        stay in the rings.
+        Events must be logged before they are processed, because after a crash everything is derived
+        again from the log. If events cannot be written, the next call retries, and their rows stay
+        in the rings.
         """
         with self.lock:
             self._store(events)
@@ -116,12 +118,12 @@ class EventQueue:
         self._rows += sum(len(e.rows) for e in events if isinstance(e, Polled)) // ROW_BYTES
 
     def look(self) -> None:
-        """Queue new rows of the journals, with a mark after every MARK_ROWS rows."""
+        """Queue the new rows of all journals, with a mark after every MARK_ROWS rows."""
         with self.lock:
             self._take_in(self._tail.poll)
 
     def spill(self) -> None:
-        """Queue rows of filling journals, to make room while earlier rows are processed.
+        """Queue rows of journals that fill up, to make room while earlier rows are processed.
 
         If the log cannot be written, or too many events are queued, no rows are moved. The journals
         then fill up and count the rows that they drop.
@@ -133,7 +135,7 @@ class EventQueue:
                 self._take_in(self._tail.poll_rows)
 
     def mark(self) -> Mark:
-        """Queue new rows and ends of the journals, and a mark; return the mark."""
+        """Queue new rows and ends of the journals, followed by a mark; return the mark."""
         with self.lock:
             seen = self._take_in(self._tail.poll)
             mark = Mark(time.monotonic_ns(), time.time_ns(), seen, not len(self._tail))
@@ -142,7 +144,7 @@ class EventQueue:
             return mark
 
     def _take_in(self, poll: Callable[[], Iterator[Event]]) -> dict[str, Seen]:
-        """Queue the events of one poll, with marks in between; return the journals' state."""
+        """Queue the events of one poll, with marks in between; return snapshots of the journals."""
         try:
             # Read the open table before and after the rows: a section that ends in between is only
             # in the first table, and its children in this poll need it as parent.
@@ -169,7 +171,7 @@ class EventQueue:
         return seen
 
     def take_waiting(self) -> Iterator[Sequence[Event]]:
-        """Remove and yield the batches that are queued at the first iteration, in order."""
+        """Remove and yield, in order, the batches that are queued when the iteration starts."""
         until = self._put
         while self._taken < until:
             with self.lock:
@@ -183,14 +185,17 @@ class EventQueue:
                 yield self._log.read(batch.begin, batch.size)
 
     def cut(self) -> Place:
-        """Start a new log segment; return the place of the first unprocessed event."""
+        """Start a new log segment; return the place in the log of the first unprocessed event."""
         with self.lock:
             place = Place(self._log.next_segment())
             first = self._waiting[0].begin if self._waiting else place
             return first or place
 
     def contained(self) -> None:
-        """Drop events that could not be logged, once a written state contains them."""
+        """Drop events that could not be logged, if all events are processed.
+
+        Must be called only after a state that contains the processed events was written.
+        """
         with self.lock:
             if not self._waiting:
                 self._refused.clear()
@@ -200,7 +205,8 @@ class EventQueue:
         """Sync the log to disk, so that it survives a crash of the machine."""
         with self.lock:
             handle = self._log.handle()
-        # Without the lock: a disk may be slow, and journals must be spilled in the meantime.
+        # Sync without the lock, because a disk may be slow and journals must be spilled in the
+        # meantime.
         if handle >= 0:
             try:
                 getattr(os, "fdatasync", os.fsync)(handle)  # macOS lacks fdatasync

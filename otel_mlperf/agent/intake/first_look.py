@@ -1,9 +1,10 @@
 """Thread that makes room in the journals while the agent is still being loaded.
 
-Loading the agent costs half a second of CPU time, and lasts longer next to a program that uses all
-cores. A program that starts with a burst may fill its ring before that. This thread therefore
-starts first and imports only the standard library. It moves the rows of journals that no agent has
-read yet into a file next to each journal (see ``journal.journal_folder``), where readers find them.
+Loading the agent costs half a second of CPU time, and lasts longer on a machine whose cores are all
+busy. A training process that starts with a burst may fill its ring before that. This thread
+therefore starts first and imports only the standard library. It moves the rows of journals that no
+agent has read yet into a file next to each journal (see ``journal.journal_folder``), where readers
+find them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _PAUSE_S: Final = 0.01
 _BLOCK: Final = 2048
 _SHARE: Final = 8
-"""Inverse of the maximum share of the file system's free space that one write may use."""
+"""A write may use at most this fraction (1/8) of the file system's free space."""
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -37,18 +38,19 @@ class FirstLook(threading.Thread):
         self._folder = folder
         self._rings: dict[str, _Ring] = {}
         self._unreadable: set[str] = set()
-        """Journals that cannot be read; their rows stay in the ring, and the agent reports them."""
+        """Journals that cannot be read. Their rows stay in the ring, and the agent reports the
+        journals."""
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Move rows until the thread is stopped."""
+        """Move rows repeatedly until the thread is stopped."""
         while True:
             self.look()
             if self._ended.wait(_PAUSE_S):
                 return
 
     def look(self) -> None:
-        """Move the rows that are published now, in all journals."""
+        """Move the rows that are published now, in all journals of the folder."""
         for path in map(str, journals_in(self._folder) if is_own(self._folder) else ()):
             if path in self._unreadable:
                 continue
@@ -61,7 +63,7 @@ class FirstLook(threading.Thread):
                 self._unreadable.add(path)
 
     def stop(self) -> None:
-        """End the thread, if it was started; from then on only the agent frees slots."""
+        """End the thread, if it was started. After this, only the agent frees slots."""
         self._ended.set()
         if self.is_alive():
             self.join()
@@ -69,7 +71,7 @@ class FirstLook(threading.Thread):
 
 
 def _open(path: str) -> _Ring | None:
-    """Return the ring of a journal; None while a process is still creating it."""
+    """Return the ring of a journal; None if a process is still creating the journal."""
     fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
     try:
         shape = Shape.of_size(os.fstat(fd).st_size)
@@ -82,10 +84,10 @@ def _open(path: str) -> _Ring | None:
 
 
 class _Ring:
-    """Ring of one journal, up to the first slot that is not published.
+    """Ring of one journal, from which rows are moved up to the first slot that is not published.
 
-    If the processor may make a row's last word visible before its other words (``in_order`` is
-    False), a row counts only when two consecutive polls have seen it.
+    If ``in_order`` is False, the processor may make a row's last word visible before its other
+    words. A row is then moved only if the previous poll has seen it too.
     """
 
     def __init__(self, path: str, shape: Shape, buffer: mmap.mmap, *, in_order: bool) -> None:
@@ -107,7 +109,7 @@ class _Ring:
         if os.stat(self._path).st_size < self._shape.size or self._words[Word.BEAT]:
             raise ValueError(f"{self._path} has a reader, or no end")
         end = self._end_of_rows()
-        # Rows that the previous poll has seen too are complete on any processor.
+        # Rows that the previous poll has also seen are complete on any processor.
         until, self._seen = end if self._in_order else min(end, self._seen), end
         if until > self._next:
             self._write(self._next, until)
@@ -115,7 +117,6 @@ class _Ring:
             self._words[Word.TAIL] = self._next = until
 
     def _end_of_rows(self) -> int:
-        """Return the first slot that is not published."""
         at, rows = self._next, self._shape.rows
         while at < self._next + rows:
             place = at & (rows - 1)

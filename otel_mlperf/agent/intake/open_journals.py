@@ -23,7 +23,8 @@ class OpenJournals:
 
     Args:
         folder: folder of the journals.
-        own: mappings of this process's own journals, by path: their files must not be opened again.
+        own: this process's mappings of its own journals, by path: it must not open their files
+            again.
         take_over: stops the ``FirstLook`` thread, which has freed slots so far.
     """
 
@@ -33,7 +34,8 @@ class OpenJournals:
         self._folder, self._own, self._take_over = folder, own, take_over
         self.readers: dict[str, JournalReader] = {}
         self.ended: dict[str, JournalReader] = {}
-        """Journals read to their end. A file is removed only once the tables contain its rows."""
+        """Journals that were read to their end. Their files are removed after the tables contain
+        all rows."""
         self._bad: set[str] = set()
         self._cut: set[str] = set()
 
@@ -46,8 +48,8 @@ class OpenJournals:
 
     def open(self, name: str) -> bool:
         """Open a journal; return False if it is still being created or cannot be read."""
-        # Must run first: of two threads that free slots, each would free slots that the other one
-        # has not read.
+        # Must run first: if two threads freed slots, each would free slots that the other has not
+        # read.
         self._take_over()
         reader = self._reader(name)
         if reader is not None:
@@ -70,7 +72,7 @@ class OpenJournals:
         self.ended[name] = self.readers.pop(name)
 
     def refresh(self) -> None:
-        """Repair truncated files, and switch to files that replace removed ones."""
+        """Restore truncated files, and switch to files that replace removed ones."""
         for journals in (self.readers, self.ended):
             for name in [name for name, reader in journals.items() if reader.is_cut]:
                 _log.warning("%s was cut short by somebody: what was not read of it is lost", name)
@@ -81,7 +83,7 @@ class OpenJournals:
             self._follow(name)
 
     def _follow(self, name: str) -> None:
-        """Continue in the file that the process has created in place of a removed file, if any."""
+        """If the process has created its removed file again, continue in the new file."""
         removed, made = self.readers[name], self._reader(name)
         if made is None:
             return
@@ -94,7 +96,7 @@ class OpenJournals:
         _log.info("%s was removed; it is read on in the file that was made again", name)
 
     def remove_ended(self) -> None:
-        """Remove the files of ended journals, and of truncated ones."""
+        """Close ended journals; remove their files, and those of truncated ones beyond repair."""
         for name in self._cut:
             self._remove(name)
         self._cut.clear()
@@ -111,6 +113,6 @@ class OpenJournals:
         path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close every mapping."""
+        """Close all journals."""
         for reader in [*self.readers.values(), *self.ended.values()]:
             reader.close()

@@ -1,6 +1,6 @@
 """Pieces of the rows of one poll, which can be processed one after another.
 
-A section's row is written when the section ends, after the rows of all sections inside it. The
+A section's row is written when the section ends, after the rows of all sections inside. The
 enclosing section of a row may therefore be in a later piece. Each piece lists such sections, so
 that they are treated as open when the piece is processed.
 """
@@ -30,14 +30,21 @@ class Piece(NamedTuple):
 
     rows: Rows
     next: int
-    """Slot at which the next poll would start if this were the last piece."""
+    """Slot at which the next poll would start reading if this were the last piece."""
     holes: list[int]
     around: bytes
     """Sections (OPEN_TYPE) that enclose rows of this or earlier pieces and end in a later piece."""
 
 
 def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[Piece]:
-    """Split the rows of a poll from slot ``begin``, which ended with ``next_`` and ``holes``."""
+    """Split the rows of one poll into pieces of at most MAX_ROWS rows.
+
+    Args:
+        rows: the rows, in slot order except for rows in earlier holes.
+        begin: slot at which the poll started.
+        next_: slot at which the next poll starts.
+        holes: slots before ``next_`` that were not published yet.
+    """
     if len(rows) <= MAX_ROWS:
         yield Piece(rows, next_, holes, b"")
         return
@@ -64,7 +71,10 @@ def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[P
 def _needed_from(
     ended: Rows, ends_in: NDArray[np.int64], started: Rows, begins_in: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return for each section row the first piece with a row inside the section, or its own."""
+    """Return for each section row the number of the first piece with a row inside the section.
+
+    If there is no such row, this is the section's own piece.
+    """
     first = ends_in.copy()
     if not len(ended):
         return first
@@ -91,7 +101,7 @@ def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArr
 
 
 def _reach_pauses(ended: Rows, ends_in: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-    """Update ``first`` for sections around pauses, which do not record their enclosing section."""
+    """Update ``first`` for sections around garbage collections, whose rows have no parent."""
     for i in np.flatnonzero(ended["flags"] & Flag.PAUSE).tolist():
         encloses = ended["start"] <= ended["start"][i]
         encloses &= ended["end"] >= ended["end"][i]

@@ -17,7 +17,7 @@ _GLANCE_S: Final = 0.02
 
 
 class Spiller(threading.Thread):
-    """Thread that checks for filling journals while the agent is busy, and sleeps otherwise."""
+    """Thread that checks for filling journals while the agent is busy, and otherwise sleeps."""
 
     def __init__(self, queue: EventQueue) -> None:
         super().__init__(name="otel_mlperf spiller", daemon=True)
@@ -34,7 +34,7 @@ class Spiller(threading.Thread):
             self._at_work.clear()
 
     def run(self) -> None:
-        """Spill until the thread is stopped or reading a journal fails."""
+        """Spill until the thread is stopped or a journal cannot be read."""
         while self._at_work.wait() and not self._ended.wait(_GLANCE_S):
             try:
                 self._queue.spill()
@@ -43,7 +43,7 @@ class Spiller(threading.Thread):
                 return
 
     def stop(self) -> None:
-        """End the thread, if it was started, and wait for it."""
+        """End the thread, if it was started, and wait for its end."""
         self._ended.set()
         self._at_work.set()
         if self.is_alive():

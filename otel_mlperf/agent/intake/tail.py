@@ -1,6 +1,6 @@
 """Reader of all journals in a folder, which converts new content to events.
 
-The slots of rows are freed only after the events of the rows are durable.
+The slots of rows are freed only after the events with the rows are durable.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Tail:
 
     Args:
         folder: folder of the journals.
-        own: mappings of this process's own journals, by path: their files must not be opened again.
+        own: this process's mappings of its own journals, by path: it must not open their files
+            again.
         take_over: stops the ``FirstLook`` thread, which has freed slots so far.
     """
 
@@ -72,7 +73,7 @@ class Tail:
         return len(self._readers)
 
     def resume(self, state: AgentState) -> None:
-        """Continue at the positions in the state of a previous agent."""
+        """Continue reading at the positions in the state of a previous agent."""
         for name, journal in state.journals.items():
             if not journal.left and self._reopen(name):
                 self._readers[name].resume(journal.next, journal.holes)
@@ -88,7 +89,7 @@ class Tail:
         return is_open
 
     def _note_alive(self, name: str) -> None:
-        # The previous agent's last sign of life: the process was alive then, but may have ended
+        # At the last sign of life of the previous agent, the process was alive. It may have ended
         # since.
         self._alive_ns[name] = self._readers[name].counted([Word.BEAT]).get(Word.BEAT, 0)
 
@@ -102,7 +103,7 @@ class Tail:
         ]
 
     def find(self) -> list[Joined]:
-        """Open the journals that are new since the last call, and return events for them."""
+        """Open the journals that are new since the last call; return an event for each."""
         new = self._open.open_new()
         for name in new:
             self._note_alive(name)
@@ -111,7 +112,7 @@ class Tail:
     def poll(self) -> Iterator[Event]:
         """Return new entries and rows as events, and the end of each ended journal.
 
-        Everything is read now, and returned in events of limited size. When a rank's own journal
+        Everything is read now, and returned in events of limited size. If a rank's main journal
         ends, new journals of its forked children are read too, because the run's span must not be
         derived before the spans of the children.
         """
@@ -164,14 +165,14 @@ class Tail:
 
     @property
     def is_pressing(self) -> bool:
-        """Return whether a journal fills up, has ended or was truncated; cheaper than a poll."""
+        """Return whether a journal fills up, has ended or was truncated. Cheaper than a poll."""
         return any(reader.is_pressing for reader in self._readers.values())
 
     def seen(self, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
-        """Return open table, cells and counters of each journal as they are now.
+        """Return a snapshot of open table, cells and counters of each journal, by name.
 
-        Given the state ``before`` a poll, the table also contains sections that have ended since,
-        because rows of the poll may have them as parent.
+        If ``before`` contains snapshots from before a poll, the tables also contain sections that
+        have ended since, because rows of the poll may have these as parent.
         """
         seen = {}
         for name, reader in self._readers.items():
@@ -182,7 +183,7 @@ class Tail:
         return seen
 
     def durable(self) -> None:
-        """Free the slots of the last poll, because their events are durable."""
+        """Free the slots of the last poll. Must be called only after their events are durable."""
         now = time.monotonic_ns()
         for reader in [*self._readers.values(), *self._open.ended.values()]:
             reader.free()
@@ -197,7 +198,7 @@ class Tail:
         return max(times_ns, default=0)
 
     def stored(self, until_ns: int, state: AgentState) -> None:
-        """Record in the journals that the tables contain ``state``; remove ended journals.
+        """Report to the processes that the tables contain ``state``, and remove ended journals.
 
         ``until_ns`` is the monotonic time at which the last poll started.
         """
@@ -211,7 +212,7 @@ class Tail:
         self._open.remove_ended()
 
     def still_there(self, names: list[str]) -> list[str]:
-        """Return the journals in ``names`` whose files still exist."""
+        """Return those of the journals ``names`` whose files still exist."""
         return [name for name in names if (self.folder / name).exists()]
 
     @property
@@ -220,17 +221,17 @@ class Tail:
         return any(not reader.meta.is_child for reader in self._open.ended.values())
 
     def mains(self) -> dict[str, JournalMeta]:
-        """Return the metadata of each rank's main journal, by name."""
+        """Return the metadata of each rank's main journal, by journal name."""
         return {n: r.meta for n, r in self._readers.items() if not r.meta.is_child}
 
     def stepping(self) -> set[str]:
-        """Return the main journals whose process has started a step."""
+        """Return the names of the main journals whose process has started a step."""
         return {name for name in self.mains() if self._readers[name].word(Word.STEP_TIME)}
 
     def take_fullest(self) -> dict[int, tuple[int, int]]:
-        """Return unread bytes and ring size in bytes, by main process of each rank.
+        """Return unread bytes and ring size in bytes, by pid of each rank's main process.
 
-        This is the poll with the highest fill level since the last call, over the rank's main
+        Both are from the poll with the highest fill level since the last call, over the rank's main
         process and its forked children.
         """
         fullest: dict[int, tuple[int, int]] = {}
@@ -246,7 +247,7 @@ class Tail:
         return fullest
 
     def close(self) -> None:
-        """Close every mapping."""
+        """Close all journals."""
         self._open.close()
 
     def _end_event(self, name: str, reader: JournalReader) -> Left:
@@ -267,7 +268,7 @@ def _polled(name: str, pieces: Iterator[Piece], lost: int) -> Iterator[Polled]:
 
 
 def _union(now: bytes, before: bytes) -> bytes:
-    """Return the sections of two open tables without duplicates; ``now`` takes precedence."""
+    """Return the sections of two open tables without duplicates. ``now`` takes precedence."""
     both = np.frombuffer(now + before, OPEN_TYPE)
     _, first = np.unique(both["span"], return_index=True)
     return both[np.sort(first)].tobytes()

@@ -2,7 +2,7 @@
 
 Its segments (``wal-00000001`` and so on, in the agent's folder) are append-only. A record consists
 of its length, a CRC-32, and an event in MessagePack. Reading a segment ends at the first incomplete
-or invalid record. A segment is removed once a written state contains all of its events.
+or invalid record. A segment is removed after a state that contains all of its events was written.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class Log:
         """Number of failed ``append`` calls."""
 
     def replay(self) -> Iterator[Event]:
-        """Yield all events from ``segment`` upward; then appending starts a new segment."""
+        """Yield all events from ``segment`` upward.
+
+        Later calls of ``append`` start a new segment.
+        """
         for number, path in self._segments():
             if number >= self.segment:
                 at = self._begin.at if self._is_first(number) else 0
@@ -84,13 +87,13 @@ class Log:
         return [event for event, _ in events]
 
     def _events(self, text: bytes, at: int = 0) -> Iterator[tuple[Event, int]]:
-        """Yield every complete event from offset ``at``, each with its end offset."""
+        """Yield every complete event from byte ``at`` of ``text``, each with its end offset."""
         data = memoryview(text)
         while at + _FRAME.size <= len(data):
             length, check = _FRAME.unpack_from(data, at)
             record = data[at + _FRAME.size : at + _FRAME.size + length]
-            # Torn by a crash during a write. The event was not processed, and its rows are still in
-            # the journals.
+            # The record was torn by a crash during a write. Its event was not processed, and the
+            # rows are still in the journals.
             if len(record) < length or zlib.crc32(record) != check:
                 return
             try:
@@ -103,7 +106,7 @@ class Log:
             yield event, at
 
     def append(self, events: Iterable[Event]) -> bool:
-        """Append events by one write; return False if it failed."""
+        """Append events by a single write; return False if writing failed."""
         frames = bytearray()
         for event in events:
             text = self._encode(event)
@@ -135,17 +138,17 @@ class Log:
         return os.dup(self._fd) if self._fd >= 0 else -1
 
     def after_all(self) -> int:
-        """Return a number that is higher than that of every existing segment."""
+        """Return a segment number that is higher than that of every existing segment."""
         return max([0, *(number for number, _ in self._segments())]) + 1
 
     def next_segment(self) -> int:
-        """Close the current segment and return the number of the next."""
+        """Close the current segment; return the number of the next one."""
         self.close()
         self.segment += 1
         return self.segment
 
     def drop_before(self, segment: int) -> None:
-        """Remove the segments before ``segment``, which the written state contains."""
+        """Remove the segments before ``segment``, which the written state contains completely."""
         for number, path in self._segments():
             if number < segment:
                 path.unlink(missing_ok=True)

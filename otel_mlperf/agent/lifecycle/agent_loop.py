@@ -1,6 +1,6 @@
 """Main loop of the agent: intervals of polling, derivation and flushing.
 
-The agent polls the journals twice a second and logs the rows durably. It polls sooner when a quick
+The agent polls the journals twice a second and logs the rows durably. It polls sooner if a quick
 check shows that a journal fills up or has ended. Every second it derives data from the rows, while
 a thread makes room in the journals. Tables are flushed at growing intervals. After the last journal
 has ended, the agent delivers pending requests, with a timeout, and ends.
@@ -44,21 +44,21 @@ _log = logging.getLogger("otel_mlperf.agent")
 LOOK_S: Final = 0.5
 GLANCE_S: Final = 0.1
 _BUSY: Final = 0.1
-"""Share of new rows in a ring from which upward the next poll starts sooner."""
+"""If new rows fill at least this share of a ring, the next poll starts sooner."""
 _BUSY_POLL_S: Final = 0.01
 _MARK_NS: Final = 10**9
 _LAST_S: Final = 2.0
-"""Timeout for the final request with the accounts, after everything else is delivered."""
+"""Timeout for the final request with the accounts, after all other requests are delivered."""
 _COMPACT_EVERY: Final = 8
-"""Number of parts between compactions."""
+"""Number of table parts between compactions."""
 _MAX_ROWS: Final = 50_000
 """Number of rows in memory that triggers a flush."""
 _MAX_SPANS: Final = 2_500
-"""Number of spans in memory that triggers a flush; a span needs about ten times a row's memory."""
+"""Number of spans in memory that triggers a flush. A span needs ten times the memory of a row."""
 
 
 def look_interval_s(readings_s: float) -> float:
-    """Return the poll interval: at most 0.5 s, at least 0.1 s, else the interval of readings."""
+    """Return the poll interval: the interval of readings, but at least 0.1 s and at most 0.5 s."""
     return min(LOOK_S, max(GLANCE_S, readings_s))
 
 
@@ -93,8 +93,8 @@ class Agent:
         )
         self._publisher, self._sums = Publisher(tail.folder), SumsPublisher(tail.folder)
         self._marked_ns = time.monotonic_ns()
-        # Time up to which ended sections are in the tables after the next flush: monotonic and
-        # Unix, in ns.
+        # After the next flush, the tables contain the sections that ended before this time:
+        # monotonic and Unix, in ns.
         self._until_ns = 0, 0
         self._replay()
 
@@ -119,9 +119,9 @@ class Agent:
     ) -> None:
         """Run until the last journal has ended and its data is delivered, or delivery times out.
 
-        The agent also ends once ``is_mine`` returns False: another agent serves the journals.
-        ``quieten`` is called once, with the native id of the thread that makes room in the
-        journals, to lower the priority of all other threads.
+        The agent also ends if ``is_mine`` returns False, because another agent then serves the
+        journals. ``quieten`` is called once, with the native id of the thread that makes room in
+        the journals, to lower the priority of all other threads.
         """
         self._spiller.start()
         quieten(self._spiller.native_id or 0)
@@ -160,7 +160,7 @@ class Agent:
             )  # fmt: skip
 
     def _pause(self, began: float) -> None:
-        """Wait until the next poll is due, or a quick check shows that it is needed sooner."""
+        """Wait until the next poll is due. End early if a journal or a request needs a poll now."""
         until = began + (self._look_s if self._tail.fullness < _BUSY else _BUSY_POLL_S)
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))
@@ -168,7 +168,10 @@ class Agent:
                 break
 
     def tick(self) -> None:
-        """Read sensors and poll journals once. Sensors first: a rank's readings precede its end."""
+        """Read sensors and poll the journals once; process the events; mark if due.
+
+        Sensors are read first, so that a rank's last readings are stored before its end is seen.
+        """
         # Must run first: accessing a file that was truncated since the last poll is fatal (SIGBUS).
         with self._queue.lock:
             missing = self._tail.missing(self._state)
@@ -189,7 +192,7 @@ class Agent:
             self.mark()
 
     def mark(self) -> None:
-        """Log a mark, which derives everything from the rows so far; flush if due."""
+        """Log a mark, which derives everything from the rows so far. Flush if due."""
         until_ns = time.monotonic_ns(), time.time_ns()
         # Look for windows before reading rows, so that the rows include the windows' sections.
         window = self._windows.look(self._state)
@@ -197,8 +200,8 @@ class Agent:
         self._marked_ns, unix = mark.monotonic_ns, mark.unix_ns
         flush = mark.last or window or self._tail.ended_main or self._is_flush_due(unix)
         self._catch_up()
-        # Only at marks, not at each poll, because it costs milliseconds. It protects against a
-        # crash of the machine; a killed agent loses nothing without it.
+        # Sync only at marks, not at each poll, because a sync costs milliseconds. It protects
+        # against a crash of the machine; a killed agent loses nothing without it.
         self._queue.sync()
         self._processor.settle()
         if flush or self._is_memory_full:
@@ -206,7 +209,7 @@ class Agent:
             self.flush(unix)
 
     def finish(self) -> None:
-        """Stop all components and write the final state; pending requests stay in the outbox."""
+        """Stop all components and write the final state. Pending requests stay in the outbox."""
         self._publisher.close()
         self._stop()
         self._processor.settle()
@@ -230,7 +233,7 @@ class Agent:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Process the events that are queued now, in order; not those queued in the meantime."""
+        """Process the events that are queued now, in order. Later ones stay queued."""
         for events in self._queue.take_waiting():
             for event in events:
                 self._processor.apply(event)
@@ -249,7 +252,7 @@ class Agent:
         return self._until_ns[0] < self._tail.tables_requested_ns <= time.monotonic_ns()
 
     def _is_flush_due(self, unix_ns: int) -> bool:
-        """Return whether a flush is due, by request or interval.
+        """Return whether a flush is due, because of a request or the interval.
 
         The interval is a sixth of the run's age, at least 2 s and at most 60 s.
         """
@@ -264,23 +267,23 @@ class Agent:
 
     @property
     def _is_memory_full(self) -> bool:
-        """Return whether rows and spans in memory require a flush."""
+        """Return whether so many rows and spans are in memory that a flush is required."""
         spans = self._waiting_spans
         return spans > _MAX_SPANS or spans + self._rows.waiting > _MAX_ROWS
 
     def flush(self, unix_ns: int) -> None:
-        """Write tables, state and accounts, and report to the journals which rows are stored."""
+        """Write tables, state and accounts; report to the processes which rows are stored."""
         # Process all events that could not be logged, so that the written state contains them.
         while self._queue.is_refused and self._queue.is_behind:
             self._catch_up()
-        # Not after an error: journals and log are then the only copies.
+        # Not after an error, because journals and log are then the only copies.
         if self._write(unix_ns):
             with self._queue.lock:
                 self._tail.stored(self._until_ns[0], self._state)
             self._windows.stored()
 
     def _write(self, unix_ns: int) -> bool:
-        """Write tables, state and accounts; return False if the disk refused."""
+        """Write tables, state and accounts; return False if a file could not be written."""
         state = self._state
         try:
             # The order is essential. Parts first: after a crash here, the replay writes the same
@@ -310,7 +313,7 @@ class Agent:
         return True
 
     def _keep_small(self, state: AgentState) -> None:
-        """Merge small parts at intervals, and remove the oldest rows above the size limit."""
+        """Merge small table parts at intervals, and remove the oldest rows above the size limit."""
         if not state.part % _COMPACT_EVERY:
             self._store.compact()
         windows = [window_host(digest) for digest in state.windows.values() if digest]

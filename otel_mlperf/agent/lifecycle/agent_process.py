@@ -1,8 +1,8 @@
 """Process or thread in which the agent runs, from its start to its end.
 
 The agent runs in its own process, detached from the training job. If no process can be started, the
-agent is a thread of the program. One such thread serves all ranks of a node. The threads of all
-other ranks wait until their journal has been read, or take over if the serving thread ends.
+agent is a thread of the user's program. One such thread serves all ranks of a node. The threads of
+all other ranks wait until their journal has been read, or take over if the serving thread ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger("otel_mlperf.agent")
 _NICE: Final = 10
 _OOM_SCORE: Final = "500"
 _WAITS_S: Final = (0.1, 1, 2, 5, 10, *([30] * 20))
-"""Waits before journals that could not be stored are retried: ten minutes in total."""
+"""Waits before journals that could not be stored are retried, ten minutes in total."""
 _LOG_BYTES: Final = 1 << 20
 
 
@@ -54,7 +54,7 @@ def serve(
     take_over: Callable[[], None] = lambda: None,
     quieten: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Serve the journals of ``folder`` until the last has ended; return an exit code.
+    """Serve the journals in ``folder`` until the last one has ended; return an exit code.
 
     Does nothing if another agent serves the folder, or if other users may write to it: a journal
     contains the path of the run folder to which the agent writes.
@@ -62,7 +62,7 @@ def serve(
     Args:
         folder: folder of the journals.
         options: options of the agent.
-        lock: lock of the folder, if already acquired.
+        lock: lock of the folder, if the caller has acquired it.
         take_over: stops the ``FirstLook`` thread, which has freed slots so far.
         quieten: lowers the priority of all threads but the given one (see ``Agent.run``).
     """
@@ -75,7 +75,7 @@ def serve(
                 return 0
             _serve_locked(folder, options, lock, take_over, quieten)
         # If there is still a journal, retry: a process may have started while this agent was
-        # ending, or a journal could not be stored because the disk was full.
+        # ending, or the disk was full so that a journal could not be stored.
         if not journals_in(folder) or first_meta(folder) is None:
             remove_if_empty(folder)
             return 0
@@ -107,7 +107,7 @@ def _serve_locked(
 
 
 def _make_run_folder(meta: JournalMeta) -> None:
-    """Create the run folder if the program could not, for example because the disk was full.
+    """Create the run folder if the training process could not, e.g. because the disk was full.
 
     Raises:
         OSError: the folder still cannot be created.
@@ -161,7 +161,7 @@ def _claimed_agent(
     own: dict[str, mmap.mmap] | None = None,
     take_over: Callable[[], None] = lambda: None,
 ) -> Iterator[Agent]:
-    """Yield an agent for the journals in ``folder``; its folder in the run folder is locked."""
+    """Yield an agent for the journals in ``folder``. Its folder in the run folder is locked."""
     # Imported late: every rank starts an agent, and only the one that serves needs these modules.
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -172,7 +172,7 @@ def _claimed_agent(
 
 
 def first_meta(folder: Path) -> JournalMeta | None:
-    """Return the metadata of the first readable journal; None if there is none."""
+    """Return the metadata of the first readable journal in ``folder``; None if none is readable."""
     for path in journals_in(folder):
         try:
             reader = JournalReader(str(path))
@@ -197,7 +197,10 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:
-    """Detach this process from the job; make it the first candidate for the OOM killer."""
+    """Detach this process from the training job, and log to the run folder.
+
+    The process becomes the first candidate for the OOM killer.
+    """
     # Leave the working directory, so that it can be unmounted.
     os.chdir("/")
     os.umask(0o077)  # also for files of libraries and child processes
@@ -207,10 +210,10 @@ def leave_the_job(run_folder: Path, host: str) -> None:
 
 
 def lower_priority(from_nice: int, but: int = 0) -> None:
-    """Lower the priority of every thread of this process except ``but``.
+    """Lower the priority of all threads of this process except ``but``, a native thread id.
 
-    The job gets the CPU first. The thread ``but``, which makes room in the journals, keeps
-    ``from_nice``: it needs little CPU time, but without delay.
+    The job gets the CPU first. The thread ``but``, which makes room in the journals, keeps the nice
+    value ``from_nice``, because it needs little CPU time, but without delay.
     """
     # In portable mode, priorities are per process: all threads get the lower one.
     threads = [0] if IS_PORTABLE else map(int, os.listdir("/proc/self/task"))

@@ -1,6 +1,6 @@
 """Page of an ended run, for destinations that accept reports.
 
-Only the agent with rank 0 creates it, because a run has a single page.
+Only the agent with rank 0 creates the page, because a run has a single page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def is_page_due(state: AgentState, processor: EventProcessor) -> bool:
-    """Return whether the page must be created: the run has ended and a destination accepts it."""
+    """Return whether this agent must create the run's page.
+
+    This is the case if rank 0 ran on this node, all ranks of the node have ended, and a destination
+    accepts reports.
+    """
     is_accepted = bool(processor.accounts.takers("reports"))
     return is_accepted and state.page_due and not state.journals and 0 in state.seen_ranks()
 
@@ -30,14 +34,14 @@ def queue_page(
     processor: EventProcessor,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Create the page from the tables and queue it; if that fails, it stays due.
+    """Create the page from the tables and queue it for delivery. If that fails, it stays due.
 
     Args:
         run_folder: the run folder.
-        folder: the agent's folder in it.
+        folder: the agent's folder in the run folder.
         state: the agent's state, in which ``page_due`` is reset on success.
         processor: queues the page for delivery.
-        is_wanted: checked repeatedly; the page is abandoned once it returns False.
+        is_wanted: checked repeatedly. If it returns False, the page is abandoned.
     """
     page = make_page(run_folder, folder, is_wanted)
     if page is not None:

@@ -1,7 +1,7 @@
 """Event processor, which applies events to the agent's state, for all journals of the node.
 
-The result depends only on the events and their order: a replay writes the same parts and creates
-the same requests.
+The result depends only on the events and their order, so that a replay writes the same table parts
+and creates the same requests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ _UNREAD = (
     "its journal was gone before it was read to the end; up to half a second, on a busy machine "
     "more, may be missing"
 )
-"""Used if the agent ended with the program, e.g. in a container: the unread part is unknown."""
+"""Used if the agent ended with the user's program, e.g. in a container, so that the extent of the
+unread part is unknown."""
 
 
 class EventProcessor:
@@ -70,7 +71,7 @@ class EventProcessor:
         destinations: Sequence[Destination],
         results: Path,
     ) -> None:
-        """``results`` is the folder of the request files of converted profiler windows."""
+        """``results`` is the folder with the result files of converted profiler windows."""
         self._state, self._tables, self._options = state, tables, options
         self._outbox, self._results = outbox, results
         self.accounts = Accounts(state, destinations)
@@ -79,12 +80,12 @@ class EventProcessor:
         self.emitter = Emitter(state, options, outbox, self.accounts)
 
     def settle(self) -> None:
-        """Add new outcomes of requests to the accounts."""
+        """Add outcomes of requests that are new since the last call to the accounts."""
         for outcome in self._outbox.news():
             self.accounts.settled(outcome)
 
     def apply(self, event: Event) -> None:  # noqa: C901 - one case for each kind
-        """Apply one event."""
+        """Apply one event. Events must be applied in the order of the log."""
         match event:
             case Joined():
                 self._join(event)
@@ -170,7 +171,7 @@ class EventProcessor:
             self.emitter.keep(state.ranks[instance], spans)
         if self._scalars and (due := self._scalars.take_due(mark)):
             self.emitter.keep_scalars(due)
-        # After the spans, because exemplars refer to their traces.
+        # Must run after the spans are emitted, because exemplars refer to their traces.
         self.emitter.export_if_due(mark)
         # Must run last: the final counts were just published, and are now moved to the rank.
         for name in [n for n, journal in state.journals.items() if journal.left]:
@@ -209,7 +210,7 @@ class EventProcessor:
             if self._scalars:
                 self._scalars.add_rows(rows, journal.meta)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
-            # A replay would fail on the same rows: drop them, and count them as lost.
+            # Drop these rows and count them as lost, because a replay would fail on them again.
             _log.exception("%s: rows that could not be derived are lost", journal.meta.rank)
             journal.fresh = journal.held = journal.payloads = b""
             journal.steps_awaiting_gpu = {}
@@ -219,13 +220,12 @@ class EventProcessor:
         return rows.counts, rows.spans
 
     def _remove(self, name: str) -> None:
-        """Remove an ended journal from the state; move its counts to its rank."""
+        """Remove an ended journal from the state, and add its counts to the state of its rank."""
         journal = self._state.journals.pop(name)
         rank = self._state.rank_of(journal)
         keep_counted(rank, journal)
 
     def _read_source(self, read: Read) -> None:
-        """Apply sensor readings of ranks and of the node."""
         state = self._state
         state.metrics.update((metric.name, metric) for metric in read.metrics)
         counters = {name for name, m in state.metrics.items() if m.instrument == "counter"}
@@ -251,7 +251,7 @@ class EventProcessor:
 
 
 def _outcome(journal: JournalState) -> str:
-    """Return the outcome from the header, used if the ring had no room for the run's own row."""
+    """Return the outcome from the journal's header, in case the run's own row is missing."""
     if journal.words.get(Word.STATE) != Life.CLOSED:
         return "killed"
     return "failed" if journal.words.get(Word.FAILED) else "finished"

@@ -27,14 +27,14 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def node_folder(run_folder: Path, host: str, number: int = 1) -> Path:
-    """Return the path of the ``number``-th folder for agents of a host name."""
+    """Return the path of the ``number``-th folder (from 1) for agents of a host name."""
     name = safe_name(host)
     return run_folder / "agent" / (name if number == 1 else f"{name}-{number}")
 
 
 @contextmanager
 def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
-    """Create and lock the folder of the agent that serves the journals in ``journals``.
+    """Create, lock and yield the folder of the agent that serves the journals in ``journals``.
 
     A previous agent of the same journals may still be ending, and have the lock. In that case the
     folder is used without the lock, because its state and log are needed.
@@ -61,7 +61,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
 
 @contextmanager
 def claim_ended_folder(folder: Path) -> Iterator[bool]:
-    """Lock the folder of an agent that may have ended; yield False if an agent still uses it."""
+    """Lock the folder of an agent that may have ended. Yield False if an agent still uses it."""
     lock = _open(folder)
     try:
         yield _acquire(lock)
@@ -74,7 +74,7 @@ def _open(folder: Path) -> int:
     with suppress(FileNotFoundError):
         lock = open_without_links(path, os.O_RDONLY)
         # A lock file with further hard links (from a backup) is replaced, unless an agent has
-        # locked it.
+        # locked the file.
         if os.fstat(lock).st_nlink > 1 and not _acquire(lock):
             return lock
         try:
@@ -95,7 +95,7 @@ def _acquire(lock: int) -> bool:
 
 
 def _identify(journals: Path) -> bytes:
-    """Return the identity of a folder of journals: kernel boot, file system and folder name."""
+    """Return text that identifies a folder of journals: kernel boot, file system, folder name."""
     boot_id = ""
     with suppress(OSError), open(_BOOT_ID, encoding="ascii") as file:
         boot_id = file.read().strip()

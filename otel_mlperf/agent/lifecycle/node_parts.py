@@ -1,4 +1,4 @@
-"""Components that the running agent and the recovery of runs share."""
+"""Components that both the running agent and the recovery of runs use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("otel_mlperf.agent")
 class NodeParts(NamedTuple):
     """Components that convert events of a node to rows and requests, based on one state.
 
-    No thread is started yet.
+    Their threads are not started yet.
     """
 
     rows: TableRows
@@ -52,8 +52,8 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
     except StoreError as error:
         _log.warning("%s; kept as %s.bad", error, path)
         path.replace(path.with_suffix(".bad"))
-        # Continue after all numbers that the lost state may have used: a part or request with a
-        # used number would be treated as a repetition.
+        # Continue after all numbers that the lost state may have used, because a part or request
+        # with a used number would be treated as a repetition.
         used = [last_number(run_folder, table, folder.name) for table in TABLES]
         segment = Log(folder, 0).after_all()
         return AgentState(segment=segment, part=max(used) + 1, request=time.time_ns())
@@ -62,7 +62,7 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
 def make_node_parts(
     run_folder: Path, folder: Path, options: Options, state: AgentState
 ) -> NodeParts:
-    """Create the components of the agent in ``folder``, which is named after the host."""
+    """Create the components of the agent in ``folder``, whose name is the host name."""
     outbox = Outbox(folder / "requests", options.max_outbox_bytes)
     outbox.load(state.request, state.pending)
     rows = TableRows()

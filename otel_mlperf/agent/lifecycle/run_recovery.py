@@ -1,4 +1,4 @@
-"""Recovery of runs whose agent has ended before it was done (``doctor --recover``).
+"""Recovery of runs whose agent has ended too early (``doctor --recover``).
 
 The recovery processes:
 
@@ -46,33 +46,35 @@ if TYPE_CHECKING:
 
 _FILES = ("state", "wal-*", "requests")
 PATIENCE_S = 5.0
-"""Timeout for delivery: the user waits at the terminal."""
+"""Timeout for delivery. It is short, because a user waits at the terminal."""
 
 
 class Recovered(NamedTuple):
-    """Numbers of recovered requests and windows."""
+    """Numbers of requests and profiler windows after a recovery."""
 
     delivered: int
-    """Requests delivered now."""
+    """Requests that were delivered now."""
     waiting: int
-    """Requests still pending: the destination that the caller names has not accepted them."""
+    """Requests that still wait, because the destination that the caller names has not accepted
+    them."""
     withheld: int
-    """Requests still pending: the caller names no destination for them."""
+    """Requests that still wait, because the caller names no destination for them."""
     windows: int
-    """Profiler windows converted now."""
+    """Profiler windows that were converted now."""
 
 
 class Journals(NamedTuple):
-    """Result of reading journals: number read to their end, and reasons for all others."""
+    """Result of reading journals: numbers of journals, and reasons of failures."""
 
     read: int
     in_use: int
-    """Journals in a folder where a process still records: reading would last until it ends."""
+    """Number of journals in folders where a process still records: reading would last until it
+    ends."""
     failed: list[str]
 
 
 def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journals:
-    """Read journals that no agent serves and no process writes; continue after failures."""
+    """Read journals that no agent serves and no process writes. Failures are collected."""
     read, in_use, failed = 0, 0, []
     for folder in folders:
         journals = journals_in(folder)
@@ -94,7 +96,7 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
 
 
 def _read_error(path: Path) -> str:
-    """Return the reason why a journal cannot be read; empty if it can be read."""
+    """Return the reason why a journal cannot be read; "" if it can be read."""
     try:
         JournalReader(str(path), is_writable=False).close()
     except JournalError as error:
@@ -111,26 +113,26 @@ def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
-    """Return the journal folders on this node: of ``run``, or of all runs in shared memory.
+    """Return the journal folders on this node: of ``run``, or if None of all runs in shared memory.
 
     Raises:
-        StoreError: Windows has no locks that show which runs are still served.
+        StoreError: on Windows, which has no locks that show which runs are still served.
     """
     if IS_WINDOWS:
         raise StoreError("recovering runs: Windows cannot; do it on a machine that records runs")
     if run is None:
         return folders_with_journals()
-    # Only folders of this user, whoever owns the run folder: journals of other users cannot be
-    # removed after reading.
+    # Only folders of this user, whoever owns the run folder, because journals of other users cannot
+    # be removed after reading.
     places = map(Path, folders_of_run(run.facts.id, run.path, user=user_id()))
     return [place for place in places if place.is_dir()]
 
 
 def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
-    """Convert profiler windows and send requests that are pending in a run folder.
+    """Convert profiler windows and send requests that wait in a run folder.
 
     Raises:
-        RunServed: an agent of this node still serves the run, and would change files concurrently.
+        RunServed: an agent still serves the run, and would change files concurrently.
         StoreError: the run folder is another user's, who could place links where files are written.
     """
     run_folder = run.path
@@ -158,7 +160,7 @@ def _is_served(run: RunFolder) -> bool:
 
 
 def _folders_of_agents(run_folder: Path) -> list[Path]:
-    """Return folders (no links) that contain the state, log or requests of an agent."""
+    """Return the folders (no links) that contain state, log or requests of an agent."""
     found = [path.parent for name in _FILES for path in (run_folder / "agent").glob(f"*/{name}")]
     return sorted({place for place in found if not place.is_symlink()})
 
@@ -192,7 +194,8 @@ def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
 def _deliver_left(run_folder: Path, place: Path, options: Options, state: AgentState) -> Recovered:
     parts = make_node_parts(run_folder, place, options, state)
     converted = 0
-    # Not logged: a window's result file is removed only after the state is written.
+    # The events need no log, because a window's result file is removed only after the state is
+    # written.
     for event in parts.windows.rest(state):
         parts.processor.apply(event)
         converted += not event.lost

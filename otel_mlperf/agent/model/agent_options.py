@@ -43,24 +43,24 @@ METRICS_TO_OTLP = "metrics/otlp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options with which the agent was started; a signal that is not sent is None."""
+    """Options with which the agent was started."""
 
     policy: Policy
     sampler: Sampler | None = None
-    """Decides which of the sampled traces are sent; None: all of them."""
+    """Decides which of the sampled traces are sent; None: all of them are sent."""
     limits: SpanLimits = NO_LIMITS
     traces: SignalSettings | None = None
     metrics: SignalSettings | None = None
     exporters: Mapping[Literal["spans", "metrics"], list[str]] = field(default_factory=dict)
     """Exporters of the OpenTelemetry SDK for each signal, as names of entry points."""
     prints: bool = False
-    """Whether the console exporter prints to the standard output; otherwise it writes to a file."""
+    """Whether the console exporter prints to the standard output. If False, it writes to a file."""
     joins_provider: bool = False
-    """Whether spans are emitted by the program's own tracer provider."""
+    """Whether spans are emitted by the user's own tracer provider."""
     explicit: bool = False
     """Whether histograms are exported with explicit instead of exponential buckets."""
     temporality: Temporality = "cumulative"
-    """Temporality of the metrics that OTLP servers receive."""
+    """Temporality of the metrics that are sent to OTLP servers."""
     exemplars: bool = True
     metrics_ns: int = 15 * 10**9
     metrics_often_ns: int = _OFTEN_NS
@@ -71,26 +71,27 @@ class Options:
     trackers: frozenset[str] = frozenset()
     """Experiment trackers that receive the run."""
     tracker_report: bool = False
-    """Whether trackers that store files receive the run's page."""
+    """Whether the run's page is uploaded to trackers that store files."""
     readings: Level | Literal["none"] = "none"
     sources: frozenset[str] = frozenset(READING_SOURCES)
     readings_s: float = 5.0
-    """Time between two readings."""
+    """Time between two readings of a sensor."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """All environment variables as given, because destinations of other packages read their own.
-    They may contain secrets."""
+    """All environment variables as given, because destinations of other packages read their own
+    variables. The values may contain secrets."""
     withheld: frozenset[str] = frozenset()
-    """Accounts (``signal/destination``) of destinations that only the run folder names. Their
-    requests are created, but wait until the caller names the destination."""
+    """Accounts (``signal/destination``) of destinations that are named in the run folder, but not
+    by the caller. Their requests are created, but not sent until the caller names the
+    destination."""
 
     @property
     def sends_spans(self) -> bool:
-        """Return whether spans are encoded for an OTLP server, to be sent now or later."""
+        """Return whether spans are encoded for an OTLP server, even if withheld for now."""
         return self.traces is not None or SPANS_TO_OTLP in self.withheld
 
 
 def read_options(environ: Mapping[str, str]) -> Options:
-    """Read the options from environment variables; log invalid values."""
+    """Return the options set by environment variables. Invalid values are logged and ignored."""
     declared, problems = declare(environ)  # once: each call below would read the file
     config = load_config(environ=declared)
     traces, wrong_traces = read_settings(declared, "traces")
@@ -133,7 +134,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
 
 
 def read_stored_options(folder: Path, environ: Mapping[str, str]) -> Options:
-    """Return the options for processing a recorded run, from its stored settings.
+    """Return the options for processing a recorded run, from the settings stored in its folder.
 
     Args:
         folder: the run folder, possibly of another user.
@@ -158,7 +159,7 @@ def _exporters(environ: Mapping[str, str]) -> dict[Literal["spans", "metrics"], 
 
 
 def _withheld(options: Options, recorded: Mapping[str, str]) -> frozenset[str]:
-    """Return the accounts of destinations that the run had but the caller does not name."""
+    """Return the accounts of destinations that the recorded run had but the caller omits."""
     environ, accounts = options.environ, set()
     if options.traces is None and read_settings(recorded, "traces")[0]:
         accounts.add(SPANS_TO_OTLP)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 JOURNAL: Final = "journal"
-"""Source of series that processes accumulate in journal cells."""
+"""Value of ``MetricSeries.source`` for series that processes accumulate in journal cells."""
 
 
 class MetricSeries(msgspec.Struct):
@@ -42,24 +42,25 @@ class MetricSeries(msgspec.Struct):
     buckets: Buckets | None = None
     exemplars: list[Exemplar] = []
     exemplar_ns: int = 0
-    """Time of the newest exemplar of a process: older ones were already sent."""
+    """Time of the newest exemplar read from a journal: older exemplars were already sent."""
     sent: bool = False
-    """Whether it was exported before. The first export includes a zero point."""
+    """Whether the series was exported before. The first export includes a zero point."""
     gone: bool = False
-    """Whether it has ended: its end is exported once, then the series is removed."""
+    """Whether the series has ended: the end is exported once, then the series is removed."""
     source: str = ""
-    """Source of its readings; empty if the series is derived from rows at each mark."""
+    """Name of the sensor source that reads the series, or ``JOURNAL``; empty if the series is
+    derived from rows at each mark."""
     read_ns: int = 0
     """Time of the last reading."""
     start_ns: int = 0
-    """For a total that is counted elsewhere: time of the first reading since its last restart; 0 if
-    this package counts it, from zero."""
+    """For a total that is counted outside this package: time of the first reading since the total
+    last restarted. 0 if this package counts the total, starting from zero."""
     sent_total: SentTotal | None = None
     """With delta temporality: the total sent last; None if nothing was sent."""
 
     @property
     def is_observed(self) -> bool:
-        """Return whether a sensor reads its total, which is counted outside the agent."""
+        """Return whether a sensor reads the series, so that its total is counted elsewhere."""
         return self.source not in {"", JOURNAL}
 
 
@@ -76,27 +77,28 @@ class RankState(msgspec.Struct):
     lost: dict[str, int] = {}
     """Losses in ended journals, except lost rows, by reason."""
     redacted: int = 0
-    """Number of values redacted in ended journals."""
+    """Number of values that were redacted in ended journals."""
     user: dict[str, list[str]] = {}
-    """Unit, instrument and optional scope of the program's own metrics, by metric name."""
+    """Unit, instrument and optional scope of the user's own metrics, by metric name."""
     step_ns: dict[str, list[int]] = {}
     """The last hundred durations by phase, or by section name outside steps."""
     longest_ns: dict[str, int] = {}
-    """Longest sampled duration by the same keys; without the first call, which is warm-up."""
+    """Longest sampled duration, by the same keys. Excludes the first call, which is warm-up."""
     seen: dict[str, int] = {}
-    """Number of sections seen outside steps, by name; the sampling schedule uses it."""
+    """Number of sections seen outside steps, by name. The sampling schedule uses it as index."""
     run_spans: int = 0
     """Number of spans sent for the run's trace."""
     marks: list[tuple[int, str, str, int]] = []
-    """The program's first marks, which the run's span contains: Unix time, name, phase and step."""
+    """First marks that the user's program set, to be sent with the run's span: Unix time, name,
+    phase and step number."""
     marks_left_out: int = 0
     lately: dict[str, list[int]] = {}
-    """Times in the last minute at which a slow or failed trace was sampled, by reason."""
+    """Times in the last minute at which a slow or failed step or section was sampled, by reason."""
     live: bool = True
 
     @property
     def resource(self) -> dict[str, Any]:
-        """Return the resource of the rank's requests, the same for all its processes and agents."""
+        """Return the OpenTelemetry resource attributes that all processes of the rank share."""
         meta = self.meta
         return _resource(meta, self.instance) | {
             names.PROCESS_PID: meta.pid,
@@ -120,7 +122,8 @@ class ItemAccount(msgspec.Struct):
 class AgentState(msgspec.Struct):
     """Complete state of an agent.
 
-    ``segment`` is the first segment of the event log that the state does not contain completely.
+    ``segment`` is the number of the first event-log segment that the state does not contain
+    completely.
     """
 
     segment: int = 1
@@ -133,26 +136,27 @@ class AgentState(msgspec.Struct):
     series: dict[str, MetricSeries] = {}
     """Series of the node: the accounts, and readings that belong to no rank."""
     accounts: dict[str, ItemAccount] = {}
-    """By "signal/destination"."""
+    """Accounts by name (``signal/destination``)."""
     part: int = 1
     """Number of the next table part."""
     request: int = 1
     """Number of the next request."""
     pending: list[int] = []
-    """Requests whose outcome is not in the accounts yet."""
+    """Numbers of the requests whose outcome the accounts do not contain yet."""
     windows: dict[str, str] = {}
-    """Finished profiler windows: name of the description file to the digest of the trace, which is
-    empty if the conversion failed."""
+    """Finished profiler windows: file name of the description to the digest of the trace. The
+    digest is empty if the conversion failed."""
     gone: dict[str, str] = {}
     """Lost devices: ``hw.id`` to the reason."""
     findings: dict[str, WarningHeld] = {}
-    """Findings that are currently true, as last evaluated, by a unique key."""
+    """Findings that are currently true, as last evaluated, by a JSON key of id, journal and
+    labels."""
     metrics: dict[str, Metric] = {}
     """Metrics that sensors of other packages define, by name."""
     began_ns: int = 0
     exported_ns: int = 0
     totalled_ns: int = 0
-    """Time at which the totals of the program's own metrics were last stored."""
+    """Time at which the totals of the user's own metrics were last added to the tables."""
     flushed_ns: int = 0
     scalars: list[ScalarItem] = []
     """Points for trackers that wait for their batch."""
@@ -164,17 +168,17 @@ class AgentState(msgspec.Struct):
     """Number of the step that ended last, by rank; key -1 stands for all ranks."""
 
     def rank_of(self, journal: JournalState) -> RankState:
-        """Return the state of the rank of a journal."""
+        """Return the state of the rank to which ``journal`` belongs."""
         return self.ranks[journal.instance]
 
     def seen_ranks(self) -> dict[int, bool]:
-        """Return the ranks of this node, each with whether it still runs. Thread-safe."""
+        """Return for each rank of this node whether its processes still run. Thread-safe."""
         ranks = sorted([*self.ranks.values()], key=lambda rank: rank.meta.restart)
         return {rank.meta.rank: rank.live for rank in ranks}
 
     @property
     def resource(self) -> dict[str, Any]:
-        """Return the resource of the node's agent, for series that belong to no rank."""
+        """Return the OpenTelemetry resource attributes for series of the node, without a rank."""
         meta = next(iter(self.ranks.values())).meta
         of_run = uuid.UUID(ids.instance_id(meta.run_id, 0, -1))
         return _resource(meta, str(uuid.uuid5(of_run, meta.host)))
@@ -196,7 +200,7 @@ def _resource(meta: JournalMeta, instance: str) -> dict[str, Any]:
 
 
 def load_state(path: Path) -> AgentState:
-    """Load the state at ``path``, or return a new one if the file does not exist.
+    """Load the state at ``path``; return a new, empty state if the file does not exist.
 
     Raises:
         StoreError: the file is damaged, or was written by another version.

@@ -1,4 +1,4 @@
-"""Distributions of the program's histograms: merging across processes, and buckets to export."""
+"""Distributions of the user's histograms: merging across processes, and buckets to export."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from otel_mlperf.otlp.histogram import MAX_BUCKETS, Buckets, ExplicitBuckets, Ex
 from otel_mlperf.otlp.metric_encoding import Exemplar  # noqa: TC001 - msgspec reads it
 
 _BOUNDS: Final = tuple(2.0**i for i in range(-10, 21))
-"""Explicit bucket bounds: powers of two, which are bounds of the exponential buckets too."""
+"""Explicit bucket bounds: powers of two, because these are also bounds of the exponential
+buckets."""
 
 
 class Distribution(Struct):
-    """Distribution of a histogram's values: counts by bucket index, extremes and an exemplar."""
+    """Distribution of a histogram's values: sum, extremes, counts by exponential bucket index."""
 
     sum: float = 0.0
     zeros: int = 0
@@ -26,11 +27,11 @@ class Distribution(Struct):
 
     @property
     def count(self) -> int:
-        """Return the number of values."""
+        """Return the number of values in the distribution."""
         return self.zeros + sum(self.counts.values())
 
     def plus(self, other: Distribution) -> Distribution:
-        """Return this distribution merged with ``other``."""
+        """Return the distribution of the values of both, with the newer exemplar."""
         counts = dict(self.counts)
         for index, count in other.counts.items():
             counts[index] = counts.get(index, 0) + count
@@ -47,7 +48,10 @@ class Distribution(Struct):
         )
 
     def buckets(self, *, explicit: bool = False) -> Buckets:
-        """Return the buckets to export: explicit, or exponential (at most MAX_BUCKETS)."""
+        """Return the buckets to export: explicit ones, or at most MAX_BUCKETS exponential ones.
+
+        Exponential buckets are merged pairwise (the scale is lowered) until they are few enough.
+        """
         if explicit:
             return self._explicit()
         counts, scale = self.counts, HISTOGRAM_SCALE
@@ -87,13 +91,13 @@ def _halved(counts: dict[int, int]) -> dict[int, int]:
 
 
 class SeriesTotal(Struct):
-    """Total of one series: its value, and for a histogram its distribution."""
+    """Total of one metric series in a process or rank; a histogram also has its distribution."""
 
     value: float = 0.0
     distribution: Distribution | None = None
 
     def plus(self, other: SeriesTotal) -> SeriesTotal:
-        """Return the sum of two processes' totals."""
+        """Return the sum of this total and ``other``, the total of another process."""
         values = other.distribution
         if values is not None and self.distribution is not None:
             values = self.distribution.plus(values)

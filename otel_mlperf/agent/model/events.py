@@ -1,9 +1,8 @@
-"""Events of the agent, logged before they are processed.
+"""Events of the agent, which are logged durably before they are processed.
 
 Everything that the agent derives (tables, histograms, requests) is a function of these events in
-order. Events are stored durably before they are processed. A restarted agent that replays them
-therefore gets the same result, down to the bytes of each request. For that reason, events also
-contain times, readings and cells.
+order. A restarted agent that replays them therefore gets the same result, down to the bytes of each
+request. For that reason, events also contain times, readings and cells.
 """
 
 from __future__ import annotations
@@ -17,69 +16,73 @@ from otel_mlperf.names import Metric
 
 
 class Joined(msgspec.Struct, array_like=True, tag="joined", frozen=True):
-    """Event: a journal was found."""
+    """Event: a new journal was found in the folder."""
 
     journal: str
     meta: JournalMeta
 
 
 class Named(msgspec.Struct, array_like=True, tag="named", frozen=True):
-    """Event: new entries of a journal, entry number to content."""
+    """Event: new entries (names, tracks, cells) of a journal, by entry number."""
 
     journal: str
     entries: dict[int, list[Any]]
     damaged: int = 0
-    """Number of further entries that were overwritten."""
+    """Number of further entries that were overwritten before the agent read them."""
 
 
 class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
-    """Event: rows read from a journal, and the slot at which the next poll starts."""
+    """Event: rows read from a journal, and the slot at which the next poll starts reading."""
 
     journal: str
     next: int
     holes: list[int]
     rows: bytes
     gone: int = 0
-    """Number of further rows of which nothing is known: they were overwritten or never written."""
+    """Number of further rows that were overwritten or never written, so that their content is
+    unknown."""
     around: bytes = b""
-    """Sections (OPEN_TYPE) that enclose these rows; their own rows follow in later events."""
+    """Sections (OPEN_TYPE) that enclose these rows. Their own rows follow in later events."""
 
 
 class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
     """Event: a journal ended, because its process exited or its run was stopped.
 
-    ``open`` contains the sections open at the end; ``cells`` and ``words`` are as in Seen.
+    ``open`` contains the sections that were open at the end. ``cells`` and ``words`` are as in
+    ``Seen``.
     """
 
     journal: str
     monotonic_ns: int
-    """Time at which its process was last seen alive, which may be long ago; 0: never."""
+    """Time at which the journal's process was last seen alive, which may be long ago; 0: never."""
     open: bytes
     cells: bytes
     words: dict[int, int]
     damaged: int = 0
-    """Number of sections of which nothing else is known, because they were overwritten."""
+    """Number of sections that were overwritten, so that nothing else is known about them."""
     is_whole: bool = True
-    """Whether it was read to its end; False if its file was removed before, for example."""
+    """Whether the journal was read to its end; False, for example, if its file was removed
+    before."""
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True):
-    """Snapshot of a journal's memory."""
+    """Snapshot of the parts of a journal that are overwritten in place, unlike its rows."""
 
     open: bytes
-    """Open-section table (OPEN_TYPE), read after the rows."""
+    """Open-section table (OPEN_TYPE), read after the rows of the same poll."""
     cells: bytes
     words: dict[int, int]
-    """Header words that are counters or times."""
+    """Header words that are counters or times, by word number."""
     alive_ns: int = 0
-    """Time at which its process was last seen alive, monotonic ns; 0: never."""
+    """Time at which the journal's process was last seen alive, monotonic ns; 0: never."""
 
 
 class SensorReading(msgspec.Struct, array_like=True, frozen=True):
-    """One value read by a sensor."""
+    """One value that a sensor has read."""
 
     journal: str
-    """Journal of the reading's rank; empty for the node and for devices that no rank uses."""
+    """Journal of the rank to which the reading belongs; empty for the node and for devices that no
+    rank uses."""
     name: str
     labels: dict[str, str]
     value: float
@@ -88,20 +91,24 @@ class SensorReading(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
-    """Event: a source was read. Its earlier readings that are absent here have ended."""
+    """Event: a sensor source was read.
+
+    Earlier readings of the source that are absent here have ended.
+    """
 
     source: str
     unix_ns: int
     readings: list[SensorReading]
     metrics: list[Metric] = []
-    """Metrics that ``names`` lacks. A replay thus does not need the package that defines them."""
+    """Definitions of metrics that ``names`` lacks, so that a replay does not need the package that
+    defines them."""
 
 
 class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
-    """Event: a warning was true when its rule was evaluated."""
+    """Event: the condition of a warning was true when its rule was evaluated."""
 
     id: str
-    """Id of its rule in the table of findings."""
+    """Id of the warning's rule in the table of findings."""
     journal: str
     """Journal, as in ``SensorReading``."""
     labels: dict[str, str]
@@ -114,7 +121,7 @@ class WarningHeld(msgspec.Struct, array_like=True, tag="held", frozen=True):
 
 
 class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
-    """Event that triggers derivation from all earlier events, once a second and at run ends."""
+    """Event that triggers derivation from all earlier events, once a second and when a run ends."""
 
     monotonic_ns: int
     unix_ns: int
@@ -124,21 +131,24 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
 
 
 class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
-    """Event: a profiler window was converted to spans in the run folder and requests in a file."""
+    """Event: a profiler window was converted to spans in the run folder and requests in a file.
+
+    If the conversion failed, ``lost`` is the reason and there are no requests.
+    """
 
     window: str
-    """File name of the window's description."""
+    """File name of the description of the window."""
     instance: str
-    """Service instance id of the rank to which it belongs."""
+    """Service instance id of the rank to which the window belongs."""
     digest: str = ""
     events: int = 0
     rolled_up: int = 0
     file: str = ""
-    """Name of the file that contains the concatenated requests."""
+    """Name of the result file, which contains the concatenated requests."""
     check: int = 0
-    """CRC-32 of the file."""
+    """CRC-32 of the result file."""
     begin: int = 0
-    """Offset of the first request in the file."""
+    """Offset of the first request in the result file."""
     requests: list[tuple[int, int]] = []
     """Number of events, and size in bytes, of each request."""
     lost: str = ""

@@ -1,4 +1,4 @@
-"""Sampled spans: the form of a section from which stored and sent spans are encoded."""
+"""Sampled spans, from which stored and sent spans are encoded."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from otel_mlperf.agent.model.journal_state import JournalState
 
 _HAS_REMOTE: Final = 0x100
-"""OTLP link flag: set if it is known whether the link's target is remote."""
+"""OTLP link flag: set if it is known whether the target of the link is remote."""
 
 
 @dataclass(slots=True)
 class SampledSpan:
-    """Sampled span for the run folder and the destinations; its times are monotonic, in ns."""
+    """Section, roll-up or segment that was sampled as a span.
+
+    ``start`` and ``end`` are monotonic ns.
+    """
 
     journal: JournalState
     span: int
@@ -40,31 +43,37 @@ class SampledSpan:
     gpu: dict[str, Any] = field(default_factory=dict)
     """Attributes of the GPU time."""
     links: list[tuple[bytes, int]] = field(default_factory=list)
-    """Links that the agent adds: from a step to its enclosing section in the run's trace."""
+    """Links that the agent adds: trace id and span id of a step's enclosing section in the run's
+    trace."""
     marks: list[tuple[int, str, str, int]] = field(default_factory=list)
-    """For the run's span: marks of the program, each with Unix time, name, phase and step."""
+    """For the run's span: marks set by the user's program, each with Unix time, name, phase and
+    step number."""
     marks_left_out: int = 0
     kind: Literal["section", "rollup", "segment"] = "section"
     rolled_up: int = 0
-    """Number of items that a roll-up replaces; 0 for a section."""
+    """Number of sections that a roll-up replaces; 0 for a section."""
 
     @property
     def entry(self) -> tuple[str, str, str, dict[str, Any]]:
-        """Return name, category, phase and constant attributes."""
+        """Return name, category, phase and constant attributes of the section."""
         _, name, category, phase, constant = self.journal.section(self.name)
         return name, category, phase, constant
 
     def unix(self, monotonic_ns: int) -> int:
-        """Convert monotonic to Unix time, with the single clock anchor of the process."""
+        """Convert monotonic ns to Unix time in ns, with the single clock anchor of the process."""
         return self.journal.meta.unix_time(monotonic_ns)
 
     @property
     def thread(self) -> tuple[int, str]:
-        """Return native id and name of the thread or task in which it ran; -1 and "" if unknown."""
+        """Return native id and name of the section's thread or task; (-1, "") if unknown."""
         return self.journal.thread(self.track)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the span's attributes: from the call, resource use, GPU time, step, and error."""
+        """Return all attributes that are not constant for the section's name.
+
+        These are attributes of the call, resource use, GPU time, step (only on the step's own span)
+        and error.
+        """
         own = dict(self.payload.get("a") or {})
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
@@ -89,9 +98,9 @@ class SampledSpan:
         return own
 
     def all_links(self) -> list[tuple[bytes, int, dict[str, Any], int]]:
-        """Return trace, span, attributes and OTLP flags of each link.
+        """Return trace id, span id, attributes and OTLP flags of each link.
 
-        The agent's links come first, then the program's.
+        Links added by the agent come first, then the links set by the user's program.
         """
         recorded = self.payload.get("l") or ()
         given = [
@@ -102,19 +111,25 @@ class SampledSpan:
 
     @property
     def exception_texts(self) -> list[str]:
-        """Return type, message and stack of the exception that left the section; [] without one."""
+        """Return type, message and stack of the exception that left the section; [] if none did."""
         return self.payload.get("e") or []
 
     @property
     def status(self) -> Literal["unset", "ok", "error"]:
-        """Return ``error`` after a failure or interruption, else ``ok`` if it was set."""
+        """Return ``error`` after a failure or interruption, else ``ok`` if the user set it.
+
+        Otherwise, return ``unset``.
+        """
         if self.error or self.interrupted:
             return "error"
         return "ok" if self.payload.get("s") else "unset"
 
     @property
     def status_description(self) -> str:
-        """Return the interruption text, the description set by the program, or the error."""
+        """Return the text for interrupted spans, else the text set by the user, else the exception.
+
+        Empty if there is none of these.
+        """
         if self.interrupted:
             return names.INTERRUPTED_MESSAGE
         if set_status := self.payload.get("s"):
@@ -123,23 +138,23 @@ class SampledSpan:
 
     @property
     def stored_description(self) -> str:
-        """Return the status description, or "" if it can be derived from the exception."""
+        """Return the status description, or "" if it is only the description of the exception."""
         derived = describe_error(self.exception_texts) if self.exception_texts else ""
         return "" if self.status_description == derived else self.status_description
 
     @property
     def events(self) -> list[tuple[int, str, dict[str, Any]]]:
-        """Return Unix time, name and attributes of each recorded span event."""
+        """Return Unix time, name and attributes of each span event that the user added."""
         return [(self.unix(at), name, more) for at, name, more in self.payload.get("v") or ()]
 
     @property
     def is_parent_remote(self) -> bool:
-        """Return whether its parent is a span of another process."""
+        """Return whether the parent is a span of a remote process."""
         return bool(self.payload.get("r"))
 
     @property
     def trace_state(self) -> str:
-        """Return the tracestate of its foreign trace; empty in traces of this run."""
+        """Return the tracestate of a trace that a remote caller started; "" in this run's own."""
         root = self.journal.roots.get(self.root)
         return root.trace_state if root is not None else ""
 
@@ -151,22 +166,22 @@ class SampledSpan:
 
     @property
     def dropped_links(self) -> int:
-        """Return the number of links dropped by the limit."""
+        """Return the number of links dropped because of the limit of links per span."""
         return int(self.payload.get("k") or 0)
 
     @property
     def is_unsampled(self) -> bool:
-        """Return whether its trace is foreign and was not sampled by the caller."""
+        """Return whether a remote caller started the trace and did not sample it."""
         return self.caller_flags == 0
 
     @property
     def dropped_events(self) -> int:
-        """Return the number of events dropped by the limit."""
+        """Return the number of events dropped because of the limit of events per span."""
         return int(self.payload.get("w") or 0)
 
 
 def made_id(text: str) -> int:
-    """Return a span id derived from ``text``, for a span that the agent creates.
+    """Return a span id, derived from ``text``, for a span that the agent creates.
 
     A replay derives the same id. The id is never 0, which is invalid in OpenTelemetry.
     """

@@ -35,23 +35,24 @@ ERROR: Final = "error"
 LONGEST: Final = "longest"
 INTERRUPTED: Final = "interrupted"
 PART: Final = "part"
-"""Sampled because a section inside it is sampled."""
+"""Reason of a section that is sampled because a section inside it is sampled."""
 
 _FEWEST_SPANS: Final = 20
 """Minimum useful number of spans that one rank contributes to a trace."""
 _RUN_PART: Final = 10
-"""Divisor of a rank's span budget: the share of each window in the run's trace. A run may have many
-windows."""
+"""A profiler window may add this fraction (1/10) of a rank's span budget to the run's trace,
+because a run may have many windows."""
 _WINDOW: Final = 100
 _ENOUGH: Final = 5
-"""Minimum number of known durations before a duration can count as slow."""
+"""Minimum number of known durations that is required to call another duration slow."""
 _LONGER: Final = 1.02
-"""Minimum ratio to the longest sampled duration: otherwise a slow drift samples every step."""
+"""Minimum ratio to the longest sampled duration. A ratio of 1 would sample every step of a slow
+drift."""
 _MINUTE_NS: Final = 60_000_000_000
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampling limits; ``settings.config.Config`` explains those that users can set."""
+    """Sampling limits. ``settings.config.Config`` explains the limits that users can set."""
 
     trace_first: int = 5
     trace_every: int = 100
@@ -62,21 +63,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_spans_per_rank: int = 2000
 
     def scheduled(self, index: int) -> str | None:
-        """Return why the step or section ``index`` (from 0) is sampled on every rank, else None."""
+        """Return ``first`` or ``every`` if the schedule samples step or section ``index``, or None.
+
+        ``index`` counts from 0 within the phase, or by section name. The result is the same on all
+        ranks.
+        """
         if index < self.trace_first:
             return FIRST
         return EVERY if index % self.trace_every == 0 else None
 
     def spans_of_rank(self, world_size: int) -> int:
-        """Return the maximum number of spans of one trace that a rank sends."""
+        """Return the maximum number of spans that one rank adds to one trace."""
         return max(1, min(self.max_spans_per_rank, self.max_spans_per_trace // max(1, world_size)))
 
     def spans_of_step(self, rank: int, world_size: int, trace: bytes, reason: str) -> int:
-        """Return the maximum number of spans of a step's trace that ``rank`` sends.
+        """Return the maximum number of spans that ``rank`` adds to the trace of a step.
 
-        1 means the step's own span only. A profiled step gets the maximum per rank, because
+        1 means only the step's own span. A profiled step gets the maximum per rank, because
         profiler events become children of its sections. If an equal share per rank is too small to
-        be useful, up to eight ranks share the whole budget. All ranks select the same eight,
+        be useful, up to eight ranks share the whole budget. All ranks select the same eight ranks,
         because the selection is computed from the trace id.
         """
         if reason == PROFILED:
@@ -89,7 +94,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.max_spans_per_rank, room) if rank in chosen else 1
 
     def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
-        """Return a window's maximum number of spans in the run's trace and in its steps' traces."""
+        """Return how many spans a profiler window may add to the run's trace and to step traces.
+
+        The second item maps the trace id of a step (hexadecimal) to its maximum.
+        """
         by_trace = {
             step.trace: self.spans_of_step(
                 window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
@@ -110,10 +118,20 @@ def reason_to_keep(
     error: bool,
     profiled: bool = False,
 ) -> str | None:
-    """Return why the ``index``-th step of phase ``key`` (or section ``key``) is sampled, or None.
+    """Return the reason why a step or section is sampled, or None if it is not sampled.
 
-    Also stores the duration. Slowness is relative to the previous hundred durations, without
-    profiled ones, which the profiler slows down.
+    The duration is also stored for later calls, except if ``profiled``, because a profiler slows
+    steps down. A duration is slow relative to the previous hundred stored durations.
+
+    Args:
+        policy: limits of the sampling.
+        rank: state of the rank, which contains earlier durations and is updated.
+        key: phase of the step, or a key of the section's name.
+        index: number of the step or section, from 0, among those with the same key.
+        duration_ns: duration of the step or section.
+        now_ns: end of the step or section, for the limits per minute.
+        error: whether the step or section failed.
+        profiled: whether a profiler recorded during the step or section.
     """
     if profiled:
         return PROFILED

@@ -1,4 +1,4 @@
-"""Points of curves for experiment trackers."""
+"""Points of the curves in experiment trackers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ ScalarKind = Literal["step", "value", "reading", "finding", "result", "outcome"]
 class ScalarItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Value of a curve at one step: a step duration, logged value, reading or finding.
 
-    When a process ends, its results and its outcome are points as well.
+    When a process ends, its numeric results and its outcome become points as well.
     """
 
     kind: ScalarKind
     name: str
-    """For a step: its measure. Otherwise: the name in the run's tables."""
+    """For a step: the name of the measure. Otherwise: the name in the run's tables."""
     rank: int | None
-    """None for the node."""
+    """Rank to which the point belongs; None for the node."""
     restart: int = 0
     phase: str = ""
     labels: dict[str, str] = {}
     number: int | None = None
-    """Number of the step to which it belongs, or of the last step that had ended by then."""
+    """Number of the step to which the point belongs, or of the last step that had ended at
+    ``time_ns``. None until that step is known."""
     time_ns: int
-    """Unix time."""
+    """Unix time in ns."""
     value: float
     text: str = ""
-    """For a finding: its summary and action. For an outcome: its name."""
+    """For a finding: its summary and action. For an outcome: the name of the outcome."""

@@ -1,4 +1,4 @@
-"""Rows of the run folder's tables that are not stored yet, with duration and resource-use sums."""
+"""Rows that the run folder's tables do not contain yet, with sums of durations and resource use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """Accumulated durations of a section's calls at one place."""
+    """Accumulated durations of the calls of one section at one place."""
 
     __slots__ = ("buckets", "errors", "least", "most", "spread", "total", "within")
 
@@ -40,7 +40,7 @@ class Calls:
         self.spread = 0.0
 
     def add(self, durations_ns: NDArray[np.int64], errors: int, within: int) -> None:
-        """Add a non-empty batch of durations."""
+        """Add a non-empty batch: ``errors`` of the calls failed, ``within`` met their bound."""
         count = len(durations_ns)
         total, least, most = (
             int(f()) for f in (durations_ns.sum, durations_ns.min, durations_ns.max)
@@ -55,7 +55,7 @@ class Calls:
         self.buckets.record(durations_ns / 1e9)
 
     def as_row(self, place: DurationPlaceRow) -> DurationRow:
-        """Return the accumulated calls as a table row."""
+        """Return the accumulated calls as one row of table ``durations``."""
         buckets = self.buckets
         return DurationRow(
             **asdict(place),
@@ -74,7 +74,7 @@ class Calls:
 
 
 class DurationRows:
-    """Rows of table ``durations`` that are not stored yet: one for each section and place."""
+    """Rows of table ``durations`` that are not stored yet: one row for each section and place."""
 
     def __init__(self) -> None:
         self._calls: dict[DurationPlaceRow, Calls] = {}
@@ -91,7 +91,7 @@ class DurationRows:
         self._calls.setdefault(place, Calls()).add(durations_ns, errors, within)
 
     def rows(self) -> list[Row]:
-        """Return all rows."""
+        """Return all rows that are not stored yet."""
         return [calls.as_row(place) for place, calls in self._calls.items()]
 
 
@@ -128,7 +128,7 @@ class _Sums:
 
 
 class UseRows:
-    """Rows of table ``resources`` that are not stored yet: one for each place and measure."""
+    """Rows of table ``resources`` that are not stored yet: one row for each place and measure."""
 
     def __init__(self) -> None:
         self._measures: dict[PlaceRow, dict[str, _Sums]] = {}
@@ -139,7 +139,7 @@ class UseRows:
         return sum(map(len, self._measures.values()))
 
     def add(self, place: PlaceRow, use: dict[str, int]) -> None:
-        """Add the resource use of one call, by measure."""
+        """Add the resource use of one call: values by key of the measure."""
         measures = self._measures.setdefault(place, {})
         for measure, value in use.items():
             sums = measures.get(measure)
@@ -148,7 +148,7 @@ class UseRows:
             sums.add(value)
 
     def rows(self) -> list[Row]:
-        """Return all rows."""
+        """Return all rows that are not stored yet."""
         return [
             sums.as_row(place, measure)
             for place, measures in self._measures.items()
@@ -160,7 +160,10 @@ Columns = dict[str, list[Any]]
 
 
 class TableRows:
-    """Rows since the last flush. A crash loses none: they can be replayed from the event log."""
+    """Rows since the last flush.
+
+    A crash loses none of them: a replay of the event log restores them.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[type[Row], list[Row]] = {}
@@ -174,7 +177,7 @@ class TableRows:
 
     @property
     def waiting(self) -> int:
-        """Return the number of rows that are not stored yet."""
+        """Return the number of rows of all tables that are not stored yet."""
         rows = sum(map(len, self._rows.values()))
         merged = len(self._sections["name"]) + len(self._outside) + len(self._warnings)
         return rows + merged + self.uses.waiting + self.durations.waiting
@@ -184,7 +187,7 @@ class TableRows:
         self._rows.setdefault(type(row), []).append(row)
 
     def add_step_sections(self, columns: Columns) -> None:
-        """Add rows of table ``sections`` as whole columns."""
+        """Add rows of table ``sections`` that are given as whole columns, by column name."""
         # A mark may add thousands of these rows: columns avoid one object per row.
         for name, values in columns.items():
             self._sections[name].extend(values)
@@ -192,7 +195,8 @@ class TableRows:
     def add_outside(self, row: SectionRow, era: int) -> None:
         """Add a section outside steps to the sums of its path and ``era``.
 
-        A new era starts with the first step of each phase. Set-up is thus separate from later work.
+        An era ends when the first step of a phase starts. Set-up is thus separate from later
+        sections.
         """
         # Sum when writing, not when reading: a service without steps would store a row per call.
         same = (row.rank, row.restart, row.phase, row.path, row.name, row.beside, row.aggregate)
@@ -237,13 +241,16 @@ class TableRows:
         self._warnings[row.rank, row.restart, row.id, row.labels, row.start_ns] = row
 
     def clear(self) -> None:
-        """Remove all rows, once they are stored."""
+        """Remove all rows. Must be called only after they are stored."""
         self._rows, self._outside, self._warnings = {}, {}, {}
         self.uses, self.durations = UseRows(), DurationRows()
         self._sections = transposed(SectionRow, ())
 
     def columns(self) -> dict[str, Columns]:
-        """Return all rows as columns, by table; empty tables are omitted."""
+        """Return all rows as columns: table name to column name to values.
+
+        Empty tables are omitted.
+        """
         sections = [*self._outside.values(), *self._rows.get(SectionRow, ())]
         rows = self._rows | {
             WarningRow: [*self._warnings.values()],

@@ -2,8 +2,8 @@
 
 Every rank starts an agent process in its own control group. Only one of them serves the node. If
 GPUs of a rank are hidden from the serving agent, the rank's other agent process continues as a
-*sampler*. It reads only GPUs, and passes the readings to the serving agent through files. It ends
-once all ranks that see the same GPUs have ended. The training process is not involved.
+*sampler*. A sampler reads only GPUs, and passes the readings to the serving agent through files. It
+ends after all ranks that see the same GPUs have ended. The training process is not involved.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _AGENT_S: Final = 60.0
-"""Maximum wait for the agent's view of its GPUs: a driver may load slowly."""
+"""Maximum wait for the agent's list of its GPUs, because a driver may load slowly."""
 _LOOK_S: Final = 0.5
-"""Interval between checks whether the ranks are still running."""
+"""Interval between checks whether the ranks still run."""
 
 
 def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None:
     """Read GPUs that the rank of ``journal`` sees but the agent does not, until the rank ends.
 
-    Returns immediately if no GPUs are hidden from the agent, or GPU readings are disabled.
+    Returns immediately if no GPUs are hidden from the agent, or if GPU readings are disabled.
     """
     options = read_options(environ)
     if options.readings == "none" or "gpu" not in options.sources:
@@ -78,7 +78,7 @@ def _wait_for_agent(ranks: _Ranks) -> View | None:
 
 
 class _Ranks:
-    """Processes of one rank, and of other ranks that see the same GPUs."""
+    """Processes of one rank, and of other ranks of the node that see the same GPUs."""
 
     def __init__(self, journal: Path) -> None:
         self.folder, self.name = journal.parent, journal.name
@@ -96,7 +96,6 @@ class _Ranks:
         return bool(alive)
 
     def close(self) -> None:
-        """Close the journals."""
         for reader in self._readers.values():
             reader.close()
 
@@ -119,7 +118,7 @@ class _Sampler:
         self._gpus = Gpus(Surroundings(level, pids=lambda: ranks.pids, proc=proc))
 
     def run(self, agent: View | None) -> None:
-        """Read until the ranks have ended; return immediately if the agent sees the same GPUs."""
+        """Read until the ranks have ended. Return immediately if the agent sees the same GPUs."""
         try:
             if not self._find_gpus():
                 return
@@ -135,7 +134,7 @@ class _Sampler:
             self._gpus.close()
 
     def _find_gpus(self) -> bool:
-        """Return whether there is a GPU; retry while a driver hangs, until the rank has ended."""
+        """Return whether there is a GPU. Retry while a driver hangs, until the rank has ended."""
         while self._ranks.look():
             late = self._gpus.late
             self._gpus.read()
@@ -160,7 +159,7 @@ class _Sampler:
             drop_sampled(folder, view.key)
 
     def _read(self) -> Sampled:
-        """Read once. Measurements without device are reported for the first process."""
+        """Read once. Measurements without a device are assigned to the rank's first process."""
         pid = min(self._ranks.pids, default=0)
         measured = [m if m.device else m._replace(pid=pid) for m in self._gpus.read()]
         return Sampled(time.monotonic_ns(), measured)

@@ -32,9 +32,9 @@ _log = logging.getLogger("otel_mlperf.agent")
 _FIRST_S: Final = 2.0
 """Maximum wait for the agent's own first list of GPUs."""
 _MISSED: Final = 3
-"""Number of readings that a sampler may miss before its last reading is considered outdated."""
+"""If a sampler misses this number of readings, its last readings are ignored."""
 AGENT: Final = "agent"
-"""Used in place of a journal's name for the agent's own view."""
+"""Name used for the agent's own view, in place of a journal's name."""
 _SEEN: Final = ".gpus"
 _SAMPLED: Final = ".sampled"
 SAMPLER: Final = ".sampler"
@@ -42,25 +42,25 @@ SAMPLER: Final = ".sampler"
 
 
 class View(msgspec.Struct, frozen=True):
-    """Devices that are visible to one process."""
+    """GPUs that are visible to one process."""
 
     place: str
-    """Control groups, namespaces and container: processes with equal values see equal devices."""
+    """Control groups, namespaces and container. Processes with equal values see equal GPUs."""
     devices: tuple[Device, ...]
 
     @property
     def ids(self) -> frozenset[str]:
-        """Return the ``hw.id`` of all devices and of the instances on them."""
+        """Return the ``hw.id`` of all devices and of the (MIG) instances on them."""
         return find_ids(self.devices)
 
     @property
     def key(self) -> str:
-        """Return a hash of the ids: equal for all processes that see the same devices."""
+        """Return a hash of the ids, which is equal for all processes that see the same devices."""
         return blake2b("\0".join(sorted(self.ids)).encode(), digest_size=8).hexdigest()
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """Latest readings of a sampler."""
+    """Latest readings of one sampler."""
 
     monotonic_ns: int
     measurements: list[Measurement]
@@ -71,7 +71,7 @@ _decode_sampled: Final = msgspec.msgpack.Decoder(Sampled).decode
 
 
 def find_ids(devices: Iterable[Device]) -> frozenset[str]:
-    """Return the ``hw.id`` of devices and of the instances on them."""
+    """Return the ``hw.id`` of all devices and of the (MIG) instances on them."""
     return frozenset(
         uuid for device in devices for uuid in (device.uuid, *(i.uuid for i in device.instances))
     )
@@ -97,7 +97,7 @@ def write_view(folder: Path, name: str, view: View) -> None:
 
 
 def read_view(folder: Path, name: str) -> View | None:
-    """Return the view of ``name``; None if it was not written or is unreadable."""
+    """Return the view that was written for ``name``; None if it is missing or unreadable."""
     try:
         return _decode_view(read_regular(folder / (name + _SEEN)))
     except (OSError, ValueError, msgspec.MsgspecError):
@@ -105,7 +105,7 @@ def read_view(folder: Path, name: str) -> View | None:
 
 
 def read_views(folder: Path) -> dict[str, View]:
-    """Return the views of ranks by journal name; remove views whose journal was removed."""
+    """Return the views of ranks by journal name. Files of removed journals are deleted."""
     views = {}
     for path in folder.glob(f"*{_SEEN}"):
         name = path.name.removesuffix(_SEEN)
@@ -119,7 +119,7 @@ def read_views(folder: Path) -> dict[str, View]:
 
 
 def write_sampled(folder: Path, key: str, sampled: Sampled) -> None:
-    """Write the readings of the sampler of ``key``.
+    """Write the latest readings of the sampler with view key ``key``.
 
     Raises:
         OSError: the folder was removed, or there is no room.
@@ -137,12 +137,12 @@ def read_sampled(folder: Path) -> list[Sampled]:
 
 
 def drop_sampled(folder: Path, key: str) -> None:
-    """Remove the readings of the sampler of ``key``, when it ends."""
+    """Remove the file with the readings of the sampler with view key ``key``."""
     (folder / (key + _SAMPLED)).unlink(missing_ok=True)
 
 
 def drop_views(folder: Path) -> None:
-    """Remove all files that this module writes."""
+    """Remove all files in ``folder`` that this module writes."""
     for ending in (_SEEN, _SAMPLED, SAMPLER):
         for path in folder.glob(f"*{ending}*"):
             path.unlink(missing_ok=True)
@@ -153,7 +153,7 @@ def _replace(path: Path, content: View | Sampled) -> None:
 
 
 class TaskGpus:
-    """Source that publishes the agent's view and returns the samplers' readings of other GPUs."""
+    """Source that publishes the agent's view, and returns the samplers' readings of other GPUs."""
 
     def __init__(
         self,
@@ -164,23 +164,23 @@ class TaskGpus:
         proc: Path = PROC,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``seen`` returns the GPUs that the agent sees; None if they are not determined yet."""
+        """``seen`` returns the GPUs that the agent sees, or None if they are not determined yet."""
         self._folder, self._seen, self._clock = folder, seen, clock
         self._fresh_s = _MISSED * interval_s + 1
         self._place = detect_place(os.environ, proc)
         self._published: View | None = None
         self._began_s = clock()
         self.views: Mapping[str, tuple[Device, ...]] = {}
-        """GPUs that ranks see but the agent does not, by journal. Replaced as a whole."""
+        """GPUs that each rank with a sampler sees, by journal. Replaced, never changed in place."""
 
     def begin(self) -> bool:
-        """Return True, because a reading never blocks."""
+        """Return True without starting anything, because ``take`` reads the files."""
         return True
 
     def take(self) -> list[Measurement] | None:
         """Return measurements of devices that the agent does not see; None if not ready."""
         own_devices = self._seen()
-        # Wait for the agent's own list: otherwise its own GPUs would count as hidden.
+        # Wait for the agent's own list of GPUs: otherwise its GPUs would count as hidden.
         if own_devices is None and self._clock() - self._began_s < _FIRST_S:
             return None
         try:
@@ -194,7 +194,7 @@ class TaskGpus:
             return []
 
     def close(self) -> None:
-        """Remove all files, because the ranks have ended."""
+        """Remove all files of views and readings, because the ranks have ended."""
         drop_views(self._folder)
 
     def _publish(self, view: View) -> None:
@@ -204,7 +204,7 @@ class TaskGpus:
 
     def _sampled(self, taken: set[str]) -> list[Measurement]:
         measured: list[Measurement] = []
-        # Older readings are from a sampler that was killed, and are outdated.
+        # Older readings are outdated, because their sampler was killed.
         oldest_ns = (self._clock() - self._fresh_s) * 1e9
         for sampled in read_sampled(self._folder):
             if sampled.monotonic_ns >= oldest_ns:

@@ -1,8 +1,8 @@
 """Schedule of the readings of each source, and assignment of readings to ranks.
 
 Readings of a training process, and of a GPU that a rank uses, belong to the rank. PyTorch reports
-the GPU once it has allocated tensors; before that, the environment variables of the process
-determine it. All other readings belong to the node.
+the GPU after it has allocated tensors; until then, the environment variables of the process
+determine the GPU. All other readings belong to the node.
 
 Rates need two readings. In the first seconds of a rank's steps, host and processes are therefore
 read at each poll of the journals, and GPUs each second, so that even short runs have rates. GPUs
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from otel_mlperf.sensors.measurement import Measurement
 
 Mains = dict[str, "JournalMeta"]
-"""Metadata of running ranks' main journals (not of forked children), by journal name."""
+"""Metadata of the main journals (not of forked children) of running ranks, by journal name."""
 Used = dict[str, frozenset[str]]
-"""``hw.id`` of the GPUs on which a process has tensors, by journal name."""
+"""``hw.id`` of the GPUs on which a process has allocated tensors, by journal name."""
 _NODE: Final = ""
 _SOON_S: Final = 1.0
 _QUICK_S: Final[Mapping[str, float]] = {"host": 0.4, "process": 0.4, GPUS: 0.9}
-"""Intervals of quick readings. For /proc, shorter than the poll interval, but limited because a
-journal that fills up causes many polls. GPU drivers report averages over a second. All other
-sources keep their interval."""
+"""Intervals of quick readings. For /proc, they are shorter than the poll interval, but limited,
+because a journal that fills up causes many polls. GPU drivers report averages over a second. All
+other sources keep their interval."""
 _QUICK_FOR_S: Final = 10.0
-"""Duration of quick readings: longer runs have two regular readings."""
+"""Duration of quick readings after a rank's first step. Longer runs have two regular readings."""
 _SECOND_WITHIN_S: Final = 0.85
-"""Duration of quick readings after the first reading, because CPU rates need a second one."""
+"""Duration of quick readings after the first reading, because CPU rates need a second reading."""
 
 
 class ReadingRounds:
-    """Schedule that reads the sources of a machine at regular intervals."""
+    """Schedule that reads the sensor sources of a machine at regular intervals."""
 
     def __init__(
         self,
@@ -72,13 +72,15 @@ class ReadingRounds:
         self._owners: tuple[object, dict[str, str]] = (None, {})
 
     def hasten(self) -> None:
-        """Schedule the next reading within a second, because a rank has started."""
+        """Schedule the next reading within a second. Called when a rank has started."""
         self._due_s = min(self._due_s, self._clock() + _SOON_S)
 
     def step(self, mains: Mains, stepping: Collection[str] = ()) -> list[Read]:
-        """Start due readings and return completed ones, without blocking.
+        """Start due readings without blocking; return an event for each reading that is complete.
 
-        ``stepping`` are the journals in ``mains`` whose rank has started a step.
+        Args:
+            mains: metadata of the main journals of running ranks.
+            stepping: names of the journals in ``mains`` whose rank has started a step.
         """
         now_s = self._clock()
         if not self._stepping.issuperset(stepping):
@@ -149,13 +151,13 @@ class ReadingRounds:
         return self._owners[1]
 
     def close(self) -> None:
-        """Close every source."""
+        """Close all sources."""
         for source in self._machine.sources.values():
             source.close()
 
 
 def find_used(journals: Mapping[str, JournalState]) -> Used:
-    """Return the GPUs with PyTorch allocations, by journal."""
+    """Return the GPUs on which each process has allocated tensors, by journal name."""
     return {
         name: frozenset(
             value
@@ -177,10 +179,10 @@ def find_owners(
 ) -> dict[str, str]:
     """Return the journal of the rank that uses each device, by ``hw.id``.
 
-    Device indices of a rank refer to the GPUs that it sees: its entry in ``views``, or else
+    Device indices of a rank refer to the GPUs that the rank sees: its entry in ``views``, or else
     ``devices``. If several ranks claim a device, the owner is the rank in the agent's own control
-    group, or else the first rank. Such conflicts occur if each task has its own container: all of
-    them count GPUs from zero, and the agent sees only those of its own task.
+    group, or else the first rank. Such conflicts occur if each task has its own container: all
+    tasks count GPUs from zero, and the agent sees only those of its own task.
     """
     claims: dict[str, list[str]] = {}
     for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):

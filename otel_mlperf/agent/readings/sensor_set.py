@@ -1,4 +1,4 @@
-"""Set of the sensors that the agent reads, by level.
+"""Set of the sensors that the agent reads, selected by the level of readings.
 
 A sensor that may block on a driver or a disk is read in its own thread, with a deadline. All other
 sensors cost microseconds and are read between two polls of the journals. One sensor measures the
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("otel_mlperf.agent")
 
 Fullest = dict[int, tuple[int, int]]
-"""Maximum unread bytes and capacity of the ring in bytes, by process id."""
+"""Maximum of the ring's unread bytes, and its capacity in bytes, by process id."""
 
 
 class ReadingSource(Protocol):
-    """Interface of a sensor that is started first and read later, such as ``TimedSensor``."""
+    """Interface of a source that is started first and read later, such as ``TimedSensor``."""
 
     def begin(self) -> bool:
-        """Start a reading."""
+        """Start a reading; return whether it was started."""
 
     def take(self) -> list[Measurement] | None:
-        """Return the result of the reading; None if it is not complete yet."""
+        """Return the measurements of the started reading; None if it is not complete yet."""
 
     def close(self) -> None:
-        """Release resources."""
+        """Release the resources of the source."""
 
 
 class DirectSensor:
-    """Source that is read synchronously; also reports the duration of each reading."""
+    """Source that reads its sensor synchronously, and also reports the duration of each reading."""
 
     def __init__(self, name: str, sensor: Sensor) -> None:
         self._labels = {names.SAMPLER: name}
@@ -65,11 +65,11 @@ class DirectSensor:
         self._broken = False
 
     def begin(self) -> bool:
-        """Return True, because a reading never blocks."""
+        """Return True without starting anything, because ``take`` reads the sensor."""
         return True
 
     def take(self) -> list[Measurement]:
-        """Read the sensor and return the measurements."""
+        """Read the sensor; return its measurements and the duration of the reading."""
         began_s = time.perf_counter()
         try:
             measured = self._sensor.read()
@@ -88,7 +88,7 @@ class DirectSensor:
 class HealthSensor:
     """Sensor of the agent's own CPU time and memory, and of the journals' fill levels.
 
-    If the agent is a thread of the program, its memory cannot be measured separately.
+    If the agent is a thread of the user's program, its memory cannot be measured separately.
     """
 
     def __init__(self, fullest: Callable[[], Fullest]) -> None:
@@ -97,7 +97,7 @@ class HealthSensor:
         self._process = read_psutil("Process")
 
     def read(self) -> list[Measurement]:
-        """Read the current values. Calls ``fullest`` once, which resets it."""
+        """Return the current values. ``fullest`` is called once, which resets its maxima."""
         measured = self._of_process() if self._is_process else self._of_thread()
         for pid, (waited, room) in self._fullest().items():
             measured.append(Measurement(names.JOURNAL_USAGE.name, {}, waited, pid))
@@ -123,22 +123,22 @@ class HealthSensor:
         return [Measurement(names.AGENT_CPU_TIME.name, {}, time.thread_time())]
 
     def close(self) -> None:
-        """Do nothing: the sensor has no resources."""
+        """Do nothing, because the sensor has no resources."""
 
 
 @dataclass
 class SensorSet:
-    """Set of the sources that can be read on this machine."""
+    """Set of the sensor sources that can be read on this machine, by name."""
 
     sources: dict[str, ReadingSource] = field(default_factory=dict)
     devices: Callable[[], Sequence[Device]] = tuple
-    """The accelerators found so far."""
+    """Function that returns the accelerators found so far."""
     views: Callable[[], Mapping[str, Sequence[Device]]] = dict
-    """GPUs that ranks see but the agent does not, by journal name of the rank."""
+    """Function that returns the GPUs that each rank with a sampler sees, by journal name."""
     metrics: dict[str, Callable[[], Sequence[Metric]]] = field(default_factory=dict)
-    """Metrics that ``names`` lacks, from sensors of other packages, by source."""
+    """Functions that return the metrics that ``names`` lacks, by source."""
     pids: frozenset[int] = frozenset()
-    """Process ids of the current training processes. Replaced, never changed in place."""
+    """Process ids of the running training processes. Replaced, never changed in place."""
     loop_threads: Mapping[int, int] = field(default_factory=dict)
     """Thread id of the training loop, if known, by process id. Replaced, never changed in place."""
 
@@ -152,7 +152,11 @@ def this_machine(
     proc: Path = PROC,
     sys: Path = SYS,
 ) -> SensorSet:
-    """Create the sensors that ``options`` select; ``journals`` contains the sidecars' files."""
+    """Create the sensors that ``options`` select.
+
+    ``fullest`` returns the journals' fill levels. ``journals`` is the folder of the sidecars'
+    files; None to ignore sidecars.
+    """
     machine = SensorSet()
     level = options.readings
     if level == "none":
