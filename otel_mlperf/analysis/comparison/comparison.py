@@ -71,7 +71,6 @@ def compare_runs(
 
 
 def _parts(run: RunMeasures) -> tuple[list[TimeMeasures], list[TimeMeasures]]:
-    """Return the measures of steps and those of calls: old baselines have one list for both."""
     is_of_steps = bool(run.times) and run.times[0].name == STEP
     return (run.times, run.calls) if is_of_steps else ([], [*run.calls, *run.times])
 

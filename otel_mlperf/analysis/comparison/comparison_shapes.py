@@ -20,11 +20,8 @@ FORMAT: Final = 1
 """Version of the baseline file format; readers reject a higher version."""
 Word = Literal["slower", "faster", "same", "unclear"]
 KernelReason = Literal["speed", "count", "shape", "replaced", "new", "gone"]
-"""Reason for a kernel's change.
-
-*speed*: the time per call at equal shapes. *count*: the number of calls. *shape*: other shapes.
-*replaced*: another kernel does the same work. *new*, *gone*: only one of the runs has the kernel.
-"""
+"""Reason for a kernel's change: time per call at equal shapes, number of calls, shapes, replacement
+by another kernel, or existence in one run only."""
 
 
 ShapeBasis = Literal["inputs", "launch", ""]

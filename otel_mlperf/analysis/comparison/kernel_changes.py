@@ -133,7 +133,6 @@ def _change(before: KernelMeasures | None, after: KernelMeasures | None) -> Kern
 
 
 def _reason(before: KernelMeasures, after: KernelMeasures) -> tuple[KernelReason, ShapeBasis]:
-    """Return the reason for the change, and the field by which shapes were compared."""
     count = math.log(after.calls_per_step / before.calls_per_step)
     by_call = math.log(after.mean_ns / before.mean_ns)
     # Another kernel has another grid for the same work: compare only the operator's inputs.
@@ -186,10 +185,6 @@ def _speed(before: dict[str, tuple[float, float]], after: dict[str, tuple[float,
 
 
 def _other_shapes(before: KernelMeasures, after: KernelMeasures) -> tuple[str, str] | None:
-    """Return the shapes with the largest decrease and the largest increase of calls.
-
-    None if too few shapes are known.
-    """
     for basis in _BASES:
         if _knows(before, basis) and _knows(after, basis):
             first, second = _by(before, basis), _by(after, basis)

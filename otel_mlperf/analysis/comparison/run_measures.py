@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 _LEFT_OUT: Final = (names.RUN, names.GARBAGE_COLLECTION, names.PROFILER)
-"""Categories of spans that are not work of the user's program."""
 _PIECES: Final = """SELECT name, count, sum_ns FROM durations
 WHERE NOT in_step AND NOT list_contains($left_out, category)"""
 
@@ -91,7 +90,6 @@ STEP: Final = "step"
 """Name of the measure of the whole step."""
 _MIN_STEPS: Final = 2
 _MAX_BYTES: Final = 64 << 20
-"""Maximum size of a baseline file."""
 
 
 def read_measures(run: str) -> RunMeasures:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
 
 _NAMED: Final = ("sync_in_loop", "blocked_loop")
-"""Findings that name the line at which the loop is blocked."""
 _MIN_STEPS: Final = 10
 _COMPUTES: Final = frozenset({names.FORWARD, names.BACKWARD, names.OPTIMIZER})
 """Categories in which the main thread computes, so that it is not blocked unless a GPU computes."""
@@ -80,7 +79,6 @@ class _BlockedRank(NamedTuple):
 
     @property
     def is_writing(self) -> bool:
-        """Return whether the loop writes so often that the writes likely cause the block."""
         return self.writes is not None and self.writes >= _WRITES
 
 
@@ -112,7 +110,6 @@ def _stolen(rank: RankCpu, host: HostCpu | None) -> float:
 
 
 def _may_wait(numbers: RunNumbers) -> float:
-    """Return the share of a step in sections in which the main thread may be blocked."""
     steps = numbers.summary.steps
     assert steps is not None
     if numbers.uses_gpu:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 _MIN_STEPS: Final = 60
-"""Minimum number of steps to distinguish a slow start from later steps."""
 _BLOCK: Final = 5
 """Steps per block. Block means are compared so that one short step does not end the start phase."""
 _LONG: Final = 1.5
@@ -43,8 +42,6 @@ the whole run, e.g. because of noisy neighbours."""
 _MUCH: Final = 0.1
 """Minimum excess of the last step of the start phase, as a fraction of the phase's mean excess."""
 _MAX_LENGTH: Final = 0.5
-"""Maximum length of the start phase, as a share of all steps."""
-
 _COMPILING: Final = """SELECT sum(self_ns) / nullif(count(DISTINCT rank), 0) FROM sections
     WHERE phase = $phase AND category = $category AND n IS NOT NULL
     AND number BETWEEN $first AND $last"""
@@ -92,7 +89,6 @@ def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
-    """Yield the slow start of the training, if its first steps are slow; at most one."""
     series, warm_up = numbers.steps, numbers.summary.warm_up
     if series is None or len(series.numbers) < _MIN_STEPS:
         return
@@ -132,7 +128,6 @@ def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
 
 
 def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
-    """Return the number of steps before the first block that is as short as later steps."""
     blocks = len(durations) // _BLOCK
     means = durations[: blocks * _BLOCK].reshape(blocks, _BLOCK).mean(axis=1)
     short = np.flatnonzero(means <= _LONG * usual_ns)
@@ -149,10 +144,6 @@ def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: 
 
 
 def _longer(numbers: RunNumbers, series: StepSeries, count: int) -> str:
-    """Return the section that exceeds its later time most in the first ``count`` steps.
-
-    Empty if ``count`` is 0.
-    """
     if not count:
         return ""
     own = {shown(one.name): one.own_ns for one in numbers.sections}
@@ -180,7 +171,6 @@ def _finding(start: _Start, trained_ns: float, numbers: RunNumbers) -> Finding:
 STARTED: Final = "started"
 """Value of ``workers`` of a loader's first batches if the pass started the workers."""
 _MIN_PASSES: Final = 3
-"""Minimum number of passes per rank from which persistent workers are worthwhile."""
 _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
 
 

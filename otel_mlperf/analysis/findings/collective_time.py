@@ -30,7 +30,6 @@ _LATE: Final = (find_stragglers, find_uneven_shards)
 _MIN_NS: Final = 5_000_000
 """Minimum time in collectives per step. In a short step, their latency alone is a large share."""
 _TOO_MUCH: Final = 0.5
-"""Share of a step above which the exchange of gradients is part of the finding."""
 _VERY_MANY: Final = 16.0
 """Collectives per optimizer update from which they are too many, because DDP needs only a few."""
 _MIN_SAVED_OF_VERY_MANY: Final = 0.7
@@ -68,7 +67,6 @@ class _Counted(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """Return the sentence that names the collectives to remove first; empty if they are few."""
         non_gradient = (self.collectives or 0.0) - (self.buckets or 0.0)
         if non_gradient < _MANY:
             return ""
@@ -132,7 +130,6 @@ def _gain(share: float, moving: float, counted: _Counted) -> Gain:
 
 
 def _find_unrecorded(numbers: RunNumbers, step_ns: float) -> list[Finding]:
-    """Return one finding if main threads are blocked in steps with many unrecorded collectives."""
     row, steps = row_of("collectives"), numbers.summary.steps
     assert steps is not None
     counted = _read_counted(numbers)

@@ -21,10 +21,8 @@ _MIN_STEPS: Final = 10
 _TOO_MANY: Final = 1.5
 """Runnable threads per CPU above which a rank is oversubscribed. Slightly over 1 is common."""
 _MIN_EXCESS: Final = 1.5
-"""Runnable threads beyond the number of CPUs above which a rank is oversubscribed.
-
-Below it, a single thread may wait for a quota of less than one CPU.
-"""
+"""Runnable threads beyond the number of CPUs above which a rank is oversubscribed. Below it, a
+single thread may wait for a quota of less than one CPU."""
 _VERY_MANY: Final = 8.0
 """Runnable threads per CPU from which the gain of fewer threads is near its lower bound."""
 _OTHERS: Final = 0.1
@@ -106,7 +104,6 @@ def _oversubscription(rank: RankCpu, short_id: str) -> Finding:
 
 
 def _narrowed(low: float, high: float, *, is_very_many: bool) -> Gain:
-    """Return the gain, at most ``WIDEST`` wide: the lower part if threads are very many."""
     if is_very_many:
         return Gain(low=low, high=min(high, low + WIDEST))
     return Gain(low=low, high=high).centered()

@@ -243,7 +243,6 @@ def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
 
 
 def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> float:
-    """Return stolen CPU time as a share of busy plus stolen time, 0.0 to 1.0."""
     grown = {mode: _grown(curves, begin_ns, end_ns) for mode, curves in modes.items()}
     wanted = sum(grown.get(mode, 0.0) for mode in (*BUSY, STOLEN))
     return grown.get(STOLEN, 0.0) / wanted if wanted > 0 else 0.0

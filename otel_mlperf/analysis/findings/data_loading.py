@@ -93,10 +93,6 @@ def find_data_loading(numbers: RunNumbers) -> list[Finding]:
 
 
 def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
-    """Return the advice for the cause of the wait.
-
-    None if no change is worthwhile or another finding covers the cause.
-    """
     model, machine = model_loader(numbers), numbers.summary.machine
     if model is None:
         return _advise_unseen(share, machine)
@@ -125,7 +121,6 @@ def _lacks_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
 
 
 def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
-    """Return the other finding that explains most of the wait; None if there is no such finding."""
     for finding in find_loader_causes(numbers):
         won = finding.gain.high if finding.gain is not None else 0.0
         if won * model.step_ns > _MIN_EXPLAINED * model.wait_ns:
@@ -140,7 +135,6 @@ def _cause(numbers: RunNumbers, model: LoaderModel) -> Finding | None:
 
 
 def _advise_other(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice | None:
-    """Return the advice if fetch times do not explain the wait; None: there is no advice."""
     if _is_full(machine):
         return None  # the step waits for a CPU, which another finding covers
     return _advise_transfer(model) if model.workers else _advise_unseen(share, machine)

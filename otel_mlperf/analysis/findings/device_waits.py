@@ -36,10 +36,7 @@ _PINNED: Final = "sequentially with the computation"
 
 
 def find_transfers(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if steps wait for copies to the device beyond the threshold share.
-
-    If the evidence is sampled lines, one finding per line.
-    """
+    """Return at most one finding, if copies to the device cost more than the threshold share."""
     summary = numbers.summary
     if summary.steps is None:
         return []
@@ -93,7 +90,6 @@ def _finding(
 
 
 _MIN_INTERVALS: Final = 2
-"""Minimum number of intervals between readings in the later half of the run."""
 # Counts only the steps of ranks whose allocator requests memory in the later half of the run.
 _REQUESTS: Final = """WITH read AS (
     SELECT rank, restart, labels ->> $device AS device, time_ns, value,

@@ -31,9 +31,7 @@ _ELSEWHERE: Final = frozenset(
 )
 _ENOUGH: Final = 0.5
 """Minimum fraction of a ratio rule's duration that readings must cover. If the run is shorter than
-
-that duration: minimum fraction of the run.
-"""
+that duration: minimum fraction of the run."""
 
 # Readings of the node have no rank. -1 replaces NULL, because a join never matches NULL to NULL.
 _SUMS: Final = """SELECT coalesce(rank, -1) AS rank, restart, time_ns, sum(value) AS value,
@@ -72,8 +70,6 @@ _WORST: Final = {"above": "max", "below": "min"}
 
 
 class _Held(NamedTuple):
-    """A rule whose condition held on one rank, with the worst value and the longest duration."""
-
     rule: Rule
     rank: int | None
     labels: dict[str, str]
@@ -90,8 +86,6 @@ class _Extremes(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """Lower and upper bound of a sum of series."""
-
     least: float
     most: float
 
@@ -157,7 +151,6 @@ def _is_possible(rule: Rule, measured: _Bounds, per: _Bounds) -> bool:
 
 
 def _bounds(rule: Rule, series: MeasuredSeries, read: _Read) -> dict[_Key, _Bounds]:
-    """Return bounds of the evaluated sums by rank, restart and the labels of the rule's groups."""
     bounds: dict[_Key, _Bounds] = {}
     keys = _keys(series, rule.by, read)
     for one in read.get(series.metric.name, ()):
@@ -190,7 +183,6 @@ def _judge(store: Store, rule: Rule, read: _Read) -> list[_Held]:
 
 
 def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, Any]:
-    """Return the query parameters of a series: its metric, its label sets and their group keys."""
     keys = _keys(series, by, read)
     return {
         what: series.metric.name,

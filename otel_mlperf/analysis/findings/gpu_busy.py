@@ -49,7 +49,6 @@ def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
 
 
 _MIN_READINGS: Final = 3
-"""Minimum number of readings during the steps for a representative mean."""
 OWN_GPUS: Final = """own AS (
     SELECT DISTINCT rank, labels ->> $gpu AS gpu FROM readings
     WHERE name = $memory AND rank IS NOT NULL)"""

@@ -135,7 +135,6 @@ def _idle(worker: WorkerUse) -> float:
 
 
 def _part(model: LoaderModel, part: Callable[[WorkerUse], float]) -> float:
-    """Return the share of the fetch time that ``part`` accounts for, over all workers."""
     spent = sum(use.fetch_ns * use.batches for use in model.use.workers)
     return sum(part(use) * use.batches for use in model.use.workers) / spent if spent else 0.0
 

@@ -44,7 +44,6 @@ _MIN_FINAL_PACE: Final = 0.5
 """Minimum pace in the last quarter of the intervals, as a fraction of the mean pace."""
 _CONFIDENCE: Final = 0.95
 _MIN_CALLS: Final = 20
-"""Minimum number of calls of one section for a process without steps to be evaluated."""
 _MINUTE_S: Final = 60.0
 _MIN_BYTES: Final = 32 << 20
 """Minimum growth, because a small process may grow by a fifth for good reasons."""
@@ -74,7 +73,6 @@ _MAY_FILL: Final = "SELECT rank, max(value) FROM readings WHERE name = $name GRO
 
 class _Growth(NamedTuple):
     before: float
-    """Bytes at the start of the line."""
     per_s: float
     low_per_s: float
     high_per_s: float
@@ -159,7 +157,6 @@ def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | N
 
 
 def _paces(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the growth in bytes per second in each of up to ``_PARTS`` equal time intervals."""
     edges = np.linspace(at_s[0], at_s[-1], min(_PARTS, len(read) - 1) + 1)
     paces: NDArray[np.float64] = np.diff(np.interp(edges, at_s, read)) / np.diff(edges)
     return paces

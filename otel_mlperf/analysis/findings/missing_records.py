@@ -49,7 +49,6 @@ _PARTS: Final = {
     names.BACKWARD: "backward",
     names.OPTIMIZER: "optimizer step",
 }
-"""Displayed names of the sections that identify an iteration of a training loop."""
 _PROCESS_ACTION: Final = (
     "Steps are inferred in the program's main thread and in ranks of a process group. Call "
     "`om.start()` in the function that each process runs, and write `with om.step():` around one "
@@ -155,7 +154,6 @@ def _read_elsewhere(numbers: RunNumbers) -> _Elsewhere:
 
 
 def _count_calls(numbers: RunNumbers) -> dict[str, int]:
-    """Return the calls per rank of each section of training, without calls in a validation."""
     rows = numbers.store.rows(
         "SELECT name, sum(count) FROM sections WHERE list_contains($parts, name) "
         "AND NOT list_contains(string_split(path, '/'), $validation) GROUP BY name",

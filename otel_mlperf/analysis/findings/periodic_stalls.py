@@ -46,7 +46,6 @@ _CHANCE: Final = 0.002
 _MAX_SLOW_STEPS: Final = 1_000
 """Maximum number of slow steps considered (the latest ones), because all pairs are compared."""
 _MAX_PERIODS: Final = 100
-"""Maximum number of periods tried: the most frequent distances between slow steps."""
 
 
 class Comb(NamedTuple):
@@ -102,7 +101,6 @@ def _periods(places: NDArray[np.int64], total: int) -> list[int]:
 
 
 def _longest(total: int) -> int:
-    """Return the longest period with which ``total`` steps contain ``FEWEST`` teeth."""
     return (total - 1) // (FEWEST - 1)
 
 
@@ -137,20 +135,16 @@ def _chance(steps: int, long: int, teeth: int, hits: int) -> float:
 
 
 def _ways(of: int, chosen: int) -> float:
-    """Return the logarithm of the binomial coefficient ``of`` over ``chosen``."""
     return math.lgamma(of + 1) - math.lgamma(chosen + 1) - math.lgamma(of - chosen + 1)
 
 
 _MIN_STEPS: Final = 60
 _LONG: Final = 1.3
-"""Minimum mean duration of the stalls, in multiples of the median step."""
 _LONGEST: Final = 1.5
 """Minimum of the threshold between median and longest steps, in multiples of the median."""
 _EXCESS_LIMITS: Final = ((0.3, 2.0), (0.25, 1.5))
 """Other thresholds as excess over the median: the larger of a fraction of the median and a number
-
-of standard deviations of the shorter half.
-"""
+of standard deviations of the shorter half."""
 _DEVIATION: Final = 0.16
 """Quantile that is one standard deviation below the median."""
 _WARN_FROM_SHARE: Final = 0.1
@@ -161,7 +155,6 @@ _LOST: Final = ", of which {share:.1%} are lost: the GPU works in the meantime"
 _MAX_LOST: Final = 0.9
 """Fraction of the stall time from which the summary does not report the lost share separately."""
 _SURE: Final = 2.0
-"""Minimum significant difference, in standard errors."""
 _MEDIAN_ERROR: Final = 1.2533
 """Standard error of a median in units of that of a mean: the square root of π/2."""
 _QUARTILES: Final = 1.349
@@ -257,13 +250,11 @@ def _caught_up_ns(series: StepSeries, comb: Comb) -> float:
 
 
 def _error_of_median(values: NDArray[np.float64]) -> float:
-    """Return the standard error of the median, estimated from the interquartile range."""
     low, high = (float(value) for value in np.quantile(values, (0.25, 0.75)))
     return _MEDIAN_ERROR * (high - low) / _QUARTILES / math.sqrt(len(values))
 
 
 def _limits(series: StepSeries) -> list[float]:
-    """Return the durations in ns above which a step may count as slow."""
     times = series.durations_ns
     below, usual = (float(value) for value in np.quantile(times, (_DEVIATION, 0.5)))
     longest = float(np.partition(times, -FEWEST)[-FEWEST])

@@ -30,12 +30,10 @@ _MIN_RUN_NS: Final = 600_000_000_000
 _MIN_SET_UP_NS: Final = 5_000_000_000
 """Minimum set-up, because importing a framework and creating a model always take some seconds."""
 _MIN_LONGEST: Final = 0.1
-"""Share of the set-up from which its longest section is named."""
 _MAX_SAVED_SET_UP: Final = 0.4
 """Maximum share of the run that can be saved, because model, data and libraries must be loaded."""
 _NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
-"""Categories that are not reported as the longest section of a set-up."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
     GROUP BY rank, restart)
 SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
@@ -43,7 +41,6 @@ SELECT name, sum(self_ns) / count(DISTINCT s.rank) AS own_ns FROM sections s
 WHERE n IS NULL AND NOT beside AND start_ns < first_ns AND category NOT IN (SELECT unnest($around))
 GROUP BY name ORDER BY own_ns DESC, name LIMIT 1"""
 _MIN_REQUESTS: Final = 20
-"""Minimum number of requests for a significant share of late ones."""
 
 
 def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
@@ -129,12 +126,10 @@ def find_late_requests(numbers: RunNumbers) -> list[Finding]:
 
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for a share that the first steps do not dominate."""
 _OF_TRAINING: Final = {names.FORWARD, names.BACKWARD, names.OPTIMIZER}
 _ENCLOSING: Final = "SELECT DISTINCT parent FROM sections WHERE n IS NOT NULL"
 _MIN_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
-"""Minimum fraction of the garbage collections' time that can be saved."""
 _MIN_OF_LINES, _MAX_OF_LINES = 0.7, 1.2
 """Minimum and maximum fraction of the time in program lines that can be saved."""
 _OF_LIBRARY: Final = "It computes with {library} on the CPU. "
@@ -144,7 +139,6 @@ _AROUND: Final = (
     ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
 )
 _MIN_AROUND: Final = 0.02
-"""Share of the run around checkpoints from which the summary mentions it."""
 _LINE_ACTION: Final = (
     "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
     "around it measures its time."
@@ -235,7 +229,6 @@ def _after_set_up(summary: Summary) -> float:
 
 
 def _set_up_ns(ledger: Ledger) -> float:
-    """Return the mean set-up time of the ranks, in ns."""
     return ledger.spent_ns[SET_UP] / len(ledger.ranks)
 
 

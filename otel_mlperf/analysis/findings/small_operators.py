@@ -83,18 +83,14 @@ _MANY: Final = 200
 _CALLS: Final = 16
 """Model calls per backward pass from which calls are assumed to be for single items."""
 _MIN_SHARE_CALLED: Final = 0.1
-"""Minimum overhead share of an operation if the model or its layers are called in a loop."""
 _SELECTS: Final = 32
 """Selects of single elements per backward pass from which a loop over elements is assumed."""
 _MIN_SHARE_SELECTED: Final = 0.05
 """Minimum overhead share of an operation if elements are selected one by one. The backward pass of
-
-each select fills a whole tensor with zeros.
-"""
+each select fills a whole tensor with zeros."""
 _REUSED: Final = 40.0
 """Operations per weight from which layers are assumed to be called in a loop; usual are 3 to 10."""
 _MIN_COMPUTING: Final = 0.1
-"""Minimum share of forward and backward passes in a step; below it the possible gain is small."""
 _MIN_SAVED_OF_SINGLE: Final = 0.75
 """Minimum saved fraction of forward and backward passes if single items are computed."""
 _MIN_SAVED_OF_SMALL: Final = 0.85
@@ -114,7 +110,6 @@ class _Single(NamedTuple):
     selects: float
     """Elements selected from a tensor one by one."""
     reuse: float
-    """Operations per weight."""
 
     @property
     def least(self) -> float:
@@ -126,7 +121,6 @@ class _Single(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the end of the summary; empty without evidence of single items."""
         if self.calls >= _CALLS:
             return f"; the model is called {self.calls:.0f} times for each"
         if self.selects >= _SELECTS:
@@ -192,7 +186,6 @@ def _share_of_passes(numbers: RunNumbers) -> float:
 
 
 def _read_passes(numbers: RunNumbers) -> dict[int, tuple[float, float]]:
-    """Return by rank the time of a backward pass in ns and the number of model calls per pass."""
     steps = numbers.summary.steps
     assert steps is not None
     return {

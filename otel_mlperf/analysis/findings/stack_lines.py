@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _MIN_SAMPLES: Final = 30
-"""Minimum number of samples of a rank for shares to be computed."""
 _MIN_OWN_SAMPLES: Final = 5
-"""Minimum number of samples in own lines for their weight to be raised."""
 _MIN_SHARE: Final = 0.05
 _TORCH: Final = "torch"
 _INLINE: Final = re.compile(
@@ -195,7 +193,6 @@ def ending_with(share: float, line: str) -> str:
 
 
 def _place(rank: StackLines, lines: Iterable[Line]) -> str:
-    """Return the costliest of the lines as text, with its most frequent call."""
     line, call = _most(rank, lines)
     return f"{call.name}() at {line}" if call.name else str(line)
 

@@ -26,11 +26,9 @@ _MIN_SLOWDOWN: Final = 0.1
 _START_DIVISOR: Final = 12
 """The first 1/12 of the steps is the start, which has hardly slowed down yet."""
 _AHEAD: Final = 64
-"""Number of first steps to ignore with a GPU, because the host may run ahead by as many steps.
-
-It queues about a thousand launches, and the smallest training steps have 16. Those steps last as
-long as the host works, later ones as long as the GPU works.
-"""
+"""Number of first steps to ignore with a GPU, because a host may run ahead by as many steps. It
+queues about a thousand launches, and the smallest training steps have 16. Those steps last as long
+as the host works, later ones as long as the GPU works."""
 _MAX_WAITED: Final = 0.9
 """Share of the time in CPU waits above which the remaining time is not meaningful."""
 

@@ -62,7 +62,6 @@ def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
 
 
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for a share that the first steps do not dominate."""
 _MIN_GAP_NS: Final = 1_000_000
 """Minimum length of a gap, because every loop has shorter ones."""
 _LONG: Final = f"""WITH {GAPS}

@@ -200,7 +200,6 @@ def _gain(
 
 
 def _hidden_ns(rank: int, more_ns: Mapping[str, float], steps: StepFigures) -> float:
-    """Return the excess in the backward pass in ns, if it is slowed down like the forward pass."""
     categories = {section.name: section.category for section in steps.rows}
     own = next(one.sections for one in steps.ranks if one.rank == rank)
     more = sum(ns for name, ns in more_ns.items() if categories.get(name) == names.FORWARD)

@@ -124,7 +124,6 @@ def _per_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
 
 
 def _devices(numbers: RunNumbers) -> dict[int, str | None]:
-    """Return the model of the GPU on which each rank has memory, by rank."""
     return dict(
         numbers.store.rows(
             _DEVICES,
@@ -137,13 +136,10 @@ def _devices(numbers: RunNumbers) -> dict[int, str | None]:
 
 
 _USUAL: Final = 3
-"""Usual number of compiling steps after the first, for odd last batches and a first validation.
-
-Up to this number only costly compilations (``_LARGE``) are reported, and below it only if sizes
-vary as well.
-"""
+"""Usual number of compiling steps after the first, for odd last batches and a first validation. Up
+to this number only compilations with a large share are reported, and below it only if sizes vary as
+well."""
 _LARGE: Final = 0.2
-"""Share of the steps' time that few compilations must reach to be reported."""
 _VARIED: Final = 0.1
 """Share of the steps without the most common batch size above which sizes vary throughout."""
 _SOON: Final = 5
@@ -191,7 +187,7 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_varied(elements: NDArray[np.float64], compiled: NDArray[np.intp]) -> bool:
-    """Return whether batch sizes vary throughout; if unknown, whether a compilation comes soon."""
+    """Return whether batch sizes vary throughout; if unknown: whether a compilation came early."""
     known = elements[~np.isnan(elements)]
     if len(known) < len(elements):
         return bool(compiled[0] < _SOON)

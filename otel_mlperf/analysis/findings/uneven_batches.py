@@ -28,7 +28,6 @@ _MIN_STEPS: Final = 30
 _EXPLAINED: Final = 0.3
 """Minimum share of the variance of step times that the line must explain (r²)."""
 _UNEVEN: Final = 0.1
-"""Minimum standard deviation of the batch sizes, as a share of their mean."""
 _USUAL: Final = 0.98
 """Quantile of step times above which steps are outliers and excluded from the fit."""
 _REMAINING: Final = 0.25
@@ -40,12 +39,9 @@ _COUNTED: Final = """SELECT sum(most) FROM (SELECT max(value) AS most FROM readi
 
 
 class _Line(NamedTuple):
-    """Line fitted through the work of steps, by the number of elements of their batches."""
-
     per_element_ns: float
     explained: float
     elements: float
-    """Mean elements of a step."""
     deviation: float
 
 

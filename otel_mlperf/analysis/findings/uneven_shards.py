@@ -69,7 +69,6 @@ def _in_steps(ranks: list[RankSteps]) -> list[_Amount]:
 
 
 def _of_run(numbers: RunNumbers, made: _Amount) -> Finding:
-    """Return the finding of a rank with more steps, after which the other ranks have ended."""
     steps = numbers.summary.steps
     assert steps is not None
     long_ns = next(one.mean_ns * one.count for one in steps.ranks if one.rank == made.most)
@@ -79,7 +78,6 @@ def _of_run(numbers: RunNumbers, made: _Amount) -> Finding:
 
 
 def _of_step(numbers: RunNumbers, amount: _Amount, ranks: list[RankSteps]) -> Finding:
-    """Return the finding of a rank with more data per step: other ranks wait in each step."""
     most = next(one for one in ranks if one.rank == amount.most)
     # The rank's own work scales with the amount; the constant part of a step is unknown.
     own_ns = most.step_ns - most.collectives_ns

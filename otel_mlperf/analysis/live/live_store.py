@@ -94,7 +94,6 @@ def read(run: RunFolder) -> Stored:
 
 
 def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
-    """Return the last steps of each rank with the rank, in order."""
     rows = store.rows(
         "WITH last AS (SELECT * FROM steps WHERE phase = $phase QUALIFY row_number() OVER "
         "(PARTITION BY rank ORDER BY restart DESC, n DESC) <= $most), "

@@ -147,7 +147,6 @@ class LiveWatch:
 
 
 def _whole_run(run: RunFolder) -> dict[str, Any]:
-    """Return the fields of ``Live`` that cover all steps of a run that has ended."""
     store = Store(run.path)
     processes = read_processes(store)
     figures: dict[str, Any] = {"duration_ns": processes.duration_ns}
@@ -261,7 +260,6 @@ def _rank(
 
 
 def _waited(steps: list[StepSeen]) -> float | None:
-    """Return the steps' data wait divided by their duration; None without steps."""
     duration = sum(step.duration_ns for step in steps)
     return sum(step.waited_ns for step in steps) / duration if duration else None
 

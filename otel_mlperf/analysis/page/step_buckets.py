@@ -101,7 +101,6 @@ def read_step_buckets(
 
 
 def _largest(found: list[tuple[Any, ...]], own: list[float]) -> list[SectionBuckets]:
-    """Return the largest sections, the sum of the other sections, and the untracked time."""
     kept = [
         SectionBuckets(name=shown(name), category=category, mean_ns=means)
         for name, category, means in found[:_MAX_SECTIONS]

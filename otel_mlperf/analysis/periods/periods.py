@@ -161,7 +161,6 @@ def read_periods(
 
 
 def _bounds(store: Store, processes: Processes, started_ns: int) -> tuple[int, int]:
-    """Return the Unix times of the first and the last record."""
     ((first, last),) = store.rows(
         "SELECT min(t), max(t) FROM (SELECT end_ns AS t FROM steps UNION ALL "
         "SELECT minute_ns FROM durations)"

@@ -190,7 +190,6 @@ def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
 
 
 def _streams(rows: WindowTables, windows: Sequence[WindowFacts]) -> list[KernelRow]:
-    """Return one row per stream by busy time; the share is relative to the stream's windows."""
     keys = ("rank", "device", "stream")
     streams = grouped([row for row in rows.streams if row.stream is not None], keys)
     totals = grouped([row for row in rows.totals if row.what == "stream"], keys)

@@ -73,7 +73,6 @@ _WHAT: Final = {"operator": ("event", "operator"), "section": ("section", "")}
 
 
 _Device = tuple[int, int, int]
-"""Rank, device type and device index."""
 
 
 def read_peaks(store: Store) -> dict[_Device, dict[str, str]]:
@@ -308,7 +307,6 @@ def _gaps(rows: list[GapRow]) -> list[GapRow]:
 def _memory(
     rows: list[AllocatorRow], peaks: Mapping[_Device, dict[str, str]]
 ) -> list[AllocatorPeak]:
-    """Return the peak of each device's allocator over all windows."""
     parts = grouped(rows, ("rank", "device_type", "device"))
     return [
         AllocatorPeak(

@@ -30,7 +30,6 @@ _SAME: Final = "kind = 'event' AND phase = $phase AND number = $number AND resta
 _NEWEST: Final = f"{_SAME} AND n = (SELECT max(n) FROM spans WHERE {_SAME})"
 
 _Rows = list[dict[str, Any]]
-"""Rows of table ``spans``."""
 
 
 class ProfiledStep(NamedTuple):

@@ -108,7 +108,6 @@ class _Events:
         return span if span in self.sections else self._first
 
     def _subtract_nested(self, sections: list[_Row]) -> None:
-        """Subtract nested events of the same thread from own times."""
         pieces = [(row, self._counted_ancestor(row)) for row in self.counted]
         directly: dict[str, list[_Row]] = defaultdict(list)
         for row in self.counted:
@@ -130,7 +129,6 @@ class _Events:
                 self.own[row["span_id"]] -= inner
 
     def place(self, row: _Row) -> Place:
-        """Return where an event ran, relative to its section's thread."""
         if _is_device(row):
             return "device"
         section = self.sections[self.section[row["span_id"]]]

@@ -100,7 +100,7 @@ class Processes(msgspec.Struct, frozen=True):
         return max(process.end_ns or self.last_ns, process.start_ns)
 
     def failure(self) -> Failure | None:
-        """Return the first abnormal end, or None; later ones may be its consequences."""
+        """Return the first abnormal end; None: no failure. Later ends may be consequences."""
         outcome = self.outcome
         bad = [process for process in self.decisive if process.outcome == outcome]
         if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
@@ -115,7 +115,7 @@ class Processes(msgspec.Struct, frozen=True):
         )
 
     def result(self) -> dict[str, Any]:
-        """Return the values of ``Run.result()``; the lowest rank's value takes precedence."""
+        """Return the values of ``Run.result()`` by name; those of lower ranks take precedence."""
         merged: dict[str, Any] = {}
         # The lowest rank must be last: its values overwrite those of other ranks.
         for process in reversed(self.last_of_rank):

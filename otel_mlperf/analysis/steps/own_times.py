@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _P95: Final = 0.95
 _BUFFERED: Final = 10_000
-"""Number of values buffered beyond the retained ones before the buffer is trimmed."""
 # A step that an error cut short is not representative: it counts only if all steps failed.
 _FAILED: Final = "SELECT bool_and(error) FROM steps WHERE phase = $phase AND n >= $first"
 _PIECE: Final = """WITH chosen AS (
@@ -98,7 +97,6 @@ class _Longest:
             self._cut()
 
     def least_ns(self) -> int:
-        """Return the shortest of the retained times."""
         self._cut()
         return int(self._buffer[0].min())
 

@@ -174,7 +174,6 @@ def _sections(step: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[Ste
 
 
 def _outside_ns(step: dict[str, Any]) -> int:
-    """Return the time in the step's span outside its duration, such as that of a validation."""
     outside_ns: int = step["end_ns"] - step["start_ns"] - step["duration_ns"]
     return max(0, outside_ns)
 

@@ -53,7 +53,7 @@ def select(
     numbers: tuple[int, int] | None = None,
     rank: int | None = None,
 ) -> Selected:
-    """Return a selection of the whole run, or of steps by their first and last number.
+    """Return a selection of the whole run, or of steps: ``numbers`` are the first and the last.
 
     A step includes everything in its trace, also events of a profiler window. Numbers refer to
     training steps; without training, to steps of the first phase.

@@ -71,7 +71,6 @@ class _Section:
     """Sum over all ranks for each step; 0 in a step without the section."""
     steps: int = 0
     since_ns: float = 0.0
-    """Sum of the section's start times, each relative to its step."""
 
 
 def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeries:

@@ -61,7 +61,7 @@ def main_phase(store: Store) -> str | None:
 
 
 def count_steps(store: Store, phase: str | None) -> int:
-    """Return the number of steps of a phase on one rank, summed over restarts; 0 if None."""
+    """Return the number of steps of a phase on one rank, summed over restarts; 0: no phase."""
     sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)

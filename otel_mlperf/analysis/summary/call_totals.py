@@ -126,7 +126,6 @@ def _merge(sums: Iterable[ValueSums]) -> ValueSums:
 
 
 def _buckets(row: DurationRow) -> ExponentialBuckets:
-    """Return the duration histogram of a row, in seconds."""
     return ExponentialBuckets(
         count=row.count,
         sum=row.sum_ns / 1e9,

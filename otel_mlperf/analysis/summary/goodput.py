@@ -90,7 +90,6 @@ def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
 
 
 def _imports(store: Store) -> dict[Key, int]:
-    """Return the ns before the run's start, for processes that reported it."""
     rows = store.rows(
         "SELECT rank, restart, max(value) FROM readings WHERE name = $name GROUP BY ALL",
         name=names.RUN_IMPORTS.name,

@@ -26,12 +26,12 @@ class WorkerUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fetch_ns(self) -> float:
-        """Return the mean fetch time of a batch."""
+        """Return the worker's mean fetch time of a batch."""
         return self.items_ns + self.collate_ns
 
     @property
     def idle_ns(self) -> float | None:
-        """Return the part of ``items_ns`` spent waiting for files, a network or a lock."""
+        """Return the part of ``items_ns`` that waited for files, a network or a lock, if known."""
         if self.cpu_ns is None:
             return None
         return max(0.0, self.items_ns - self.cpu_ns - (self.delay_ns or 0.0))

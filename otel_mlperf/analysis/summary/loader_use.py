@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _SLOW: Final = 1.5
 """Minimum batch time of a slow worker, in multiples of the other workers' median."""
 _MIN_BATCHES: Final = 5
-"""Minimum number of batches of a worker for a meaningful mean."""
 # Totals only increase: the maximum of each restart of a rank is its last value.
 _TOTALS = """SELECT name, rank, labels, sum(total) FROM (
     SELECT name, rank, restart, labels, max(value) AS total FROM readings
@@ -36,8 +35,6 @@ class _Total(NamedTuple):
 
 
 class _Totals(list[_Total]):
-    """Series of one loader."""
-
     def of(self, name: str, **labels: str) -> Iterator[_Total]:
         return (
             total for total in self if total.name == name and labels.items() <= total.labels.items()
@@ -108,7 +105,6 @@ def _per_batch(totals: _Totals, metric: names.Metric, fetched: _Total) -> float 
 
 
 _ITSELF: Final = "main"
-"""Worker name of a loader without workers."""
 
 
 def mark_slow(workers: list[WorkerUse]) -> list[WorkerUse]:
@@ -145,7 +141,6 @@ def _first_batches(totals: _Totals) -> Iterator[FirstBatches]:
 
 
 def _by_workers(totals: _Totals, metric: names.Metric) -> dict[str, tuple[float, float]]:
-    """Return count and sum of a histogram, by the state of the workers (``started``, …)."""
     found: dict[str, tuple[float, float]] = {}
     for at, part in enumerate(("count", "sum")):
         for total in totals.of(f"{metric.name}.{part}"):

@@ -34,7 +34,6 @@ class _Read(NamedTuple):
     most: float
     ranks: int
     times: int
-    """Number of distinct reading times."""
 
 
 _Found = dict[str, list[_Read]]
@@ -106,7 +105,6 @@ def _cpu(readings: _Found) -> tuple[float | None, float | None]:
 
 
 def _repeated(readings: _Found) -> _Found:
-    """Return the readings, except CPU shares that were read only once."""
     shares = (names.SYSTEM_CPU_UTILIZATION.name, names.PROCESS_CPU_UTILIZATION.name)
     return {
         name: of
@@ -128,7 +126,6 @@ def _memory(readings: _Found) -> tuple[float | None, float | None]:
 
 
 def _gpus(readings: _Found) -> list[GpuUse]:
-    """Return the GPUs sorted by name; MIG instances are not listed separately."""
     busy = _by_gpu(readings, names.GPU_UTILIZATION)
     memory = _by_gpu(readings, names.GPU_MEMORY_USAGE)
     heat = _by_gpu(readings, names.HW_TEMPERATURE)
@@ -145,7 +142,6 @@ def _gpus(readings: _Found) -> list[GpuUse]:
 
 
 def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str], _Read]:
-    """Return readings of GPUs by length of the GPU's name, its name and its id."""
     return {
         # The length of the name sorts gpu2 before gpu10.
         (len(name), name, reading.labels[names.HW_ID]): reading
@@ -158,7 +154,7 @@ def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str]
 
 
 def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
-    """Return the resource use reported by the training processes; None without any report."""
+    """Return the resource use that the training processes reported; None: none reported it."""
     rows = store.rows(
         "SELECT name, rank, restart, max(value) FROM readings "
         "WHERE name IN ($cpu, $peak) OR (name = $cuda AND contains(labels, $allocated)) "

@@ -57,9 +57,9 @@ class Node:
         return self.self_ns + sum(node.total_ns for node in mine)
 
     def contains_steps(self, phase: str) -> bool:
-        """Return whether steps of ``phase`` ran inside, so that its time is not outside time.
+        """Return whether steps of ``phase`` ran inside, so that the section is not outside time.
 
-        True for a section with an open call, for which this is unknown.
+        True for a section with an open call, because it is unknown whether it contains steps.
         """
         if self.aggregate:
             return False
@@ -68,10 +68,9 @@ class Node:
         return is_around or self.is_open or self.steps_ns[phase] > 0
 
     def find_steps(self, phase: str = names.TRAIN) -> None:
-        """Compute ``steps_ns``: the section's time that is neither self time nor in a section.
+        """Compute ``steps_ns``: the section's time that is neither self time nor in a subsection.
 
-        Args:
-            phase: phase of the steps inside, unless a section declares another one.
+        ``phase`` is the phase of the steps inside, unless a section declares another one.
         """
         if self.category == names.PHASE and self.name in names.PHASES:
             phase = self.name
@@ -362,7 +361,6 @@ class _Own:
 
 
 def _own_times(nodes: list[Node]) -> dict[tuple[str, bool], _Own]:
-    """Return self times of concurrent sections, by name and whether the section is aggregated."""
     own: dict[tuple[str, bool], _Own] = {}
     for node in _beside(nodes):
         key = (shown(node.name), node.aggregate)
@@ -371,7 +369,6 @@ def _own_times(nodes: list[Node]) -> dict[tuple[str, bool], _Own]:
 
 
 def _beside(nodes: list[Node]) -> Iterator[Node]:
-    """Yield all sections concurrent to the steps, including nested ones."""
     pending = [(node, False) for node in reversed(nodes)]
     while pending:
         node, is_inside = pending.pop()

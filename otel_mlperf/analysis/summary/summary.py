@@ -209,7 +209,6 @@ def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None
 
 
 def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
-    """Return the figures of a phase's steps, with outlier ranks, and the excluded warm-up."""
     warm_up = read_warm_up(store, phase)
     steps = read_steps(store, phase, warm_up)
     return replace(steps, stand_outs=stand_outs(steps.ranks, steps.mean_ns)), warm_up
@@ -243,7 +242,6 @@ def _next(
     slowest: Slowest | None,
     telemetry: Telemetry,
 ) -> str:
-    """Return the command that most likely helps the user next."""
     short_id = run.short_id
     if outcome == IMPORTED:
         return f"otel-mlperf kernels {short_id}"

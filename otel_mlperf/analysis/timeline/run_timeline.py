@@ -102,7 +102,6 @@ def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
 
 
 def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[str, Any]]]:
-    """Yield parts of a table in time order, and the parameter values of their range."""
     wanted, values, order = selected.wanted, selected.values, "start_ns, end_ns DESC, "
     if table == "spans":
         wanted, order = f"{wanted} AND {_SHOWN}", f"{order} span_id"
@@ -150,7 +149,6 @@ def _between(table: str) -> str:
 
 
 def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Yield spans with parents before children, also if both have equal start and end."""
     for _, group in groupby(rows, lambda row: (row["start_ns"], row["end_ns"])):
         same = {row["span_id"]: row for row in group}
         while same:

@@ -120,9 +120,9 @@ class TimelineTracks:
         unit: str = "",
         rolls_up: bool = False,
     ) -> TimelineTrack:
-        """Return the track of a process (rank, restart) with that key (default: its name).
+        """Return the track of a process (rank, restart) with key ``known_by`` (default: ``name``).
 
-        A new track is created. An existing track keeps its first name.
+        A missing track is created. An existing track keeps its first name.
         """
         key = (process, kind, name if known_by is None else known_by)
         track = self._tracks.get((key, rolls_up))
@@ -192,7 +192,7 @@ class Lanes:
         return Placed(lane, ended)
 
     def close(self) -> list[tuple[int, int]]:
-        """Return lane and end of all slices that are still open, inner ones first."""
+        """Close all slices that are still open; return their lanes and ends, inner ones first."""
         ended = [
             (number, open_slice.end)
             for number, lane in enumerate(self._lanes)
