@@ -46,8 +46,6 @@ def notice_package(name: str) -> None:
 
 
 class _Finder:
-    """Finder that delegates awaited modules to the other finders and hooks their loaders."""
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -71,7 +69,6 @@ _finder = _Finder()
 
 
 def _follow(name: str, loader: Loader | None) -> None:
-    """Hook the loader for one call: the callbacks run after the module's code."""
     try:
         own = vars(loader)
         run_module = loader.exec_module  # type: ignore[union-attr]

@@ -43,7 +43,7 @@ _FIRST: Final = 1000
 
 
 def begin() -> None:
-    """Start the requested run in this process, if its program is to be recorded."""
+    """Start the run that the environment requests, if this process's program is to be recorded."""
     request = read_autostart(os.environ)
     if request is None:
         return

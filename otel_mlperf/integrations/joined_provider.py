@@ -47,7 +47,7 @@ _open: set[socket.socket | Connection] = set()
 
 
 def join(run: Run) -> None:
-    """Pass the sampled sections of a run to the program's provider, as soon as that is set."""
+    """Pass a run's sampled sections to the program's own provider, as soon as it has set one."""
     try:
         joined = JoinedProvider(run)
     except OSError as error:
@@ -203,7 +203,7 @@ def _pass_on(item: SpanItem, resource: Resource, provider: Any, processor: Any) 
 
 
 def _is_sampled(span: ReadableSpan, sampler: Any, is_unsampled: bool) -> bool:
-    """Return the decision of the program's sampler, queried as for a span of the program."""
+    """Return the decision of the user's own sampler, queried as for a span of the program."""
     if sampler is None:
         return True
     # A root section serves as its own parent: the program's spans in a trace of the run always have

@@ -84,7 +84,7 @@ class KerasFit:
             self._time_batches()
 
     def switch_off(self) -> None:
-        """Stop recording."""
+        """Stop recording Keras; its wrapped methods then only call the original ones."""
         self._is_on = False
 
     @harmless
@@ -124,7 +124,6 @@ class KerasFit:
 
     @contextmanager
     def _fit(self, *_: Any, **__: Any) -> Iterator[None]:
-        """Suspend step inference during ``fit``; end its last epoch in any case."""
         with own_steps():
             try:
                 yield
@@ -132,7 +131,6 @@ class KerasFit:
                 self._end_epoch()
 
     def _put_around(self, kind: type, name: str, block: Callable[..., Any]) -> None:
-        """Wrap a method in a context that ``block`` creates from the method's arguments."""
         method = getattr(kind, name)
 
         @functools.wraps(method)
@@ -151,7 +149,6 @@ class KerasFit:
         before: Callable[..., None] | None = None,
         after: Callable[..., None] | None = None,
     ) -> None:
-        """Wrap a method with callbacks before and after it, which receive its arguments."""
         method = getattr(kind, name)
 
         @functools.wraps(method)
@@ -219,8 +216,6 @@ def _leave(block: Block | None) -> None:
 
 
 class _Waits:
-    """Iterator wrapper that records each ``next()`` as a wait for data."""
-
     def __init__(self, inner: Iterator[Any]) -> None:
         self._inner = inner
 

@@ -37,13 +37,13 @@ class Instrumentor:
         _begin()
 
     def uninstrument(self, **_: Any) -> None:
-        """End the run."""
+        """End the run of this process."""
         import otel_mlperf
 
         otel_mlperf.stop()
 
     def instrumentation_dependencies(self) -> tuple[str, ...]:
-        """Return no dependencies: missing packages are simply not recorded."""
+        """Return no dependencies, because frameworks that are missing are simply not recorded."""
         return ()
 
 
@@ -68,8 +68,7 @@ class Configurator:
 def distro() -> Any:
     """Entry point of ``opentelemetry_distro``: selects this package's configurator.
 
-    Returns None unless it is selected (``OTEL_PYTHON_DISTRO=otel_mlperf``): the next distro is then
-    used.
+    Return None, so that the next distro is used, unless ``OTEL_PYTHON_DISTRO=otel_mlperf`` is set.
     """
     if os.environ.get(_DISTRO) != NAME:
         return None

@@ -24,13 +24,11 @@ _PATH = "PYTHONPATH"
 
 
 class _Exec:
-    """Holder of the start request for a program that replaces this process; None: no request."""
-
     request: Autostart | None = None
 
 
 def watch_exec(told: Autostart) -> None:
-    """Pass ``told`` to any program that replaces this process from now on."""
+    """Pass the start request ``told`` to any program that replaces this process from now on."""
     if _Exec.request is None:
         os.execv = _following(os.execv, _execv)
         os.execve = _following(os.execve, _execve)
@@ -38,7 +36,7 @@ def watch_exec(told: Autostart) -> None:
 
 
 def leave_exec() -> None:
-    """Stop passing the request on: this program, and any replacement, starts its runs itself."""
+    """Stop passing the start request on, because this program starts its runs itself."""
     _Exec.request = None
 
 

@@ -52,7 +52,7 @@ class PerformanceTest:
         self._bounds += bounds
 
     def judge(self, measures: RunMeasures, *, writes: bool) -> list[Verdict]:
-        """Return the verdicts on bounds and baseline; ``writes`` replaces the baseline.
+        """Return the verdicts on bounds and baseline; if ``writes``, replace the baseline instead.
 
         Raises:
             UsageError: a bound is invalid or names something that was not recorded, or the baseline

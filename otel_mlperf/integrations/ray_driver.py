@@ -27,7 +27,7 @@ _LOOP: Final = "train_loop_per_worker"
 
 @contextmanager
 def recording_workers(trainer: Any, told: Autostart, folder: str) -> Iterator[None]:
-    """Replace a trainer's training function by one that records, while Ray reads it.
+    """Inside the context, replace a trainer's training function with one that records.
 
     Args:
         trainer: the ``DataParallelTrainer``.

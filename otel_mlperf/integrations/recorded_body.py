@@ -40,7 +40,7 @@ ROWS: Final = 65_536
 
 
 class RecordedBody:
-    """Recorded block of code."""
+    """A block of code that is being recorded as a run."""
 
     def __init__(self, name: str, run: Run) -> None:
         self._name, self._run = name, run
@@ -84,7 +84,6 @@ def record_body(name: str) -> Iterator[RecordedBody]:
 
 
 def _end(run: Run) -> None:
-    """End the run, and remove its journal, which no other process reads."""
     journal = run._recorder.journal if run._recorder else None
     run.stop()
     if journal is not None:
@@ -130,7 +129,7 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
 
 
 def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures], dict[str, float]]:
-    """Return the phase, times and rates of the steps; empty without a step."""
+    """Return the last phase's name, and times and rates of its steps; all empty without a step."""
     if not len(batch.steps):
         return "", [], {}
     steps = _ended_steps(batch, state)

@@ -65,7 +65,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def short_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command line; empty if too long for an environment variable."""
+    """Return the words of a command line; empty if they are too long for a variable."""
     return tuple(words) if sum(map(len, words)) <= _MAX_CHARACTERS else ()
 
 

@@ -51,10 +51,7 @@ _PATH: Final = "PYTHONPATH"
 
 
 class _Starts:
-    """State of process starts: whether children are notified of the run, and their number.
-
-    They are not notified once the program reports its run itself.
-    """
+    """Whether child processes are notified of the run (not if the program reports it itself)."""
 
     are_notified = False
     is_join_seen = False
@@ -63,8 +60,6 @@ class _Starts:
 
 
 class _Gate:
-    """Gate whose ``of`` returns the context in which a woven function runs."""
-
     busy = False
 
     def __init__(self, of: Callable[[Any], AbstractContextManager[object]]) -> None:
@@ -72,18 +67,18 @@ class _Gate:
 
 
 def watch_starts(join: Join) -> None:
-    """Make processes that this program starts as ranks join its run, once torch is imported."""
+    """Make processes that this program starts as ranks join its run, if it imports torch."""
     _Starts.are_notified = True
     after_import("torch", partial(_watch, join))
 
 
 def leave_starts() -> None:
-    """Stop notifying child processes: the program starts its run itself."""
+    """Stop notifying child processes, because the program starts its run itself."""
     _Starts.are_notified = False
 
 
 def join_with_group(told: Autostart, join: Join) -> None:
-    """Make this process, or its fork, a rank of the requested run once it joins a process group."""
+    """Make this process, or its fork, a rank of the requested run when it joins a process group."""
     if _Starts.is_join_seen:
         return
     _Starts.is_join_seen = True
@@ -96,7 +91,7 @@ def join_with_group(told: Autostart, join: Join) -> None:
 
 
 def script_rank(told: Autostart, environ: MutableMapping[str, str]) -> Identity:
-    """Return the run and rank of a script that Lightning has started again."""
+    """Return run and rank of a script that Lightning started again, from its request ``told``."""
     local = _number(environ, "LOCAL_RANK")
     return Identity(
         run_id=told.run_id,

@@ -120,14 +120,14 @@ def _warn_unknown(off: Set[str]) -> None:
 
 
 def give_way() -> None:
-    """Switch all integrations but ``dataloader`` off: the program's own run selects them itself."""
+    """Switch off all integrations but ``dataloader``: the program's own run selects them."""
     for integration in list(_awaited.values()):
         if integration is not _LOADERS:
             _drop(integration)
 
 
 def offered_by(paths: Sequence[str]) -> list[EntryPoint]:
-    """Return the entry points of integrations that are installed on those paths."""
+    """Return the entry points of integrations that are installed in the folders ``paths``."""
     # Entry points are first searched as text, in 1 ms: importing ``importlib.metadata`` costs 25 to
     # 100 ms in each recorded process, and most installations have no integration.
     if not any(GROUP.encode() in text for text in _entry_point_files(paths)):

@@ -118,7 +118,6 @@ def _ends_command(word: str) -> bool:
 
 
 def _read_text(file: str) -> str:
-    """Return the beginning of a script; empty if it cannot be read."""
     try:
         if not Path(file).is_file():  # a pipe could be read only once
             return ""

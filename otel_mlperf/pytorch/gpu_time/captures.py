@@ -16,24 +16,23 @@ from otel_mlperf.recorder.core.thread_ident import get_ident
 
 _GATE: Final = "_otel_mlperf_capture"
 _WAIT_S: Final = 1.0
-"""Maximum wait of a capture for a stamp being recorded, in seconds; usually microseconds."""
+"""Maximum seconds that a capture waits for a stamp being recorded (usually microseconds)."""
 
 
 class Captures:
-    """Threads that capture a CUDA graph, and the lock that delays captures during queries."""
+    """Idents of threads that capture a CUDA graph, and a lock that delays starts of captures."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        """Locked while events are recorded and queried."""
         self.threads: set[int] = set()
 
 
 class CaptureMoment(AbstractContextManager[None]):
-    """Gate of the start of captures, or of their end.
+    """Gate around the calls with which torch starts, or ends, a CUDA graph capture.
 
     Args:
         captures: updated by the gate.
-        is_begin: whether this is the gate of the start.
+        is_begin: whether this is the gate of the start, otherwise of the end.
     """
 
     busy: Final = False
@@ -42,7 +41,7 @@ class CaptureMoment(AbstractContextManager[None]):
         self._captures, self._is_begin = captures, is_begin
 
     def of(self, _subject: object) -> CaptureMoment:
-        """Return the gate for a call in this thread."""
+        """Return this gate: it treats all captures alike."""
         return self
 
     def __enter__(self) -> None:
@@ -73,7 +72,7 @@ def watch_captures(cuda: Any) -> Captures:
 
 
 def weave_graph(kind: Any, captures: Captures) -> None:
-    """Update ``captures`` whenever ``kind``, a context manager class, is entered or left."""
+    """Update ``captures`` when ``kind``, a context manager of captures, is entered or left."""
     for end, is_begin in ((kind.__enter__, True), (kind.__exit__, False)):
         moment = CaptureMoment(captures, is_begin=is_begin)
         name = f"{_GATE}_{'begin' if is_begin else 'end'}"

@@ -47,7 +47,7 @@ class EventPool:
         return self._make()
 
     def give(self, device: int, event: Any) -> None:
-        """Return an event to the pool, once the device has passed it and its time was read."""
+        """Put an event back into the pool; the caller must have read its time before."""
         self._free.setdefault(device, []).append(event)
 
 
@@ -68,7 +68,7 @@ class Stamp:
 
 
 class Bounds(NamedTuple):
-    """Bounds of the host clock minus the device clock, in ns."""
+    """Lower and upper bound of the host clock minus the device clock, in ns."""
 
     low: int
     high: int
@@ -82,20 +82,24 @@ class DeviceClock:
         self._near_ns = 0
 
     def read(self, stamps: Sequence[Stamp]) -> list[int]:
-        """Return the device time at each stamp, in ns; the device has passed all of them."""
+        """Return the device time at each stamp, in ns. The device must have passed all stamps."""
         near = self._near or stamps[0]
         first = self._near_ns + _elapsed_ns(near, stamps[0])
         # Compared with the first stamp of the batch: short distances are exact.
         return [first, *(first + _elapsed_ns(stamps[0], stamp) for stamp in stamps[1:])]
 
     def move_to(self, stamp: Stamp, said_ns: int) -> Stamp | None:
-        """Compare future readings with ``stamp``; return the previous reference, now unused."""
+        """Compare future readings with ``stamp``, whose device time is ``said_ns``.
+
+        Return the stamp compared with before, whose event may be reused now; None at the first
+        call.
+        """
         before, self._near, self._near_ns = self._near, stamp, said_ns
         return before
 
 
 def bounds_of(stamps: Sequence[Stamp], said_ns: Sequence[int]) -> Bounds:
-    """Return the bounds of host clock minus device clock that follow from the stamps."""
+    """Return bounds of host clock minus device clock; ``said_ns``: device time at each stamp."""
     pairs = [*zip(stamps, said_ns, strict=True)]
     return Bounds(
         max(stamp.host_ns - device_ns for stamp, device_ns in pairs),

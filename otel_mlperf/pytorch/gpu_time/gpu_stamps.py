@@ -64,7 +64,6 @@ class _Batch:
 
     @property
     def is_passed(self) -> bool:
-        """Return whether the device has passed all stamps."""
         return all(end.seen_ns for _, _, _, end in self.pairs)
 
 
@@ -108,7 +107,7 @@ class GpuStamps:
     # -- called by sections ----------------------------------------------------------------------
 
     def begin(self) -> Stamp | None:
-        """Record a stamp; return None in another thread, or if no stamp is possible now."""
+        """Record a section's start stamp; None in another thread, or if none is possible now."""
         if self._is_off or get_ident() != self._thread:
             return None
         try:
@@ -118,7 +117,7 @@ class GpuStamps:
             return None
 
     def end(self, stamp: Stamp, section: SectionContext) -> int:
-        """Record the end stamp of a section that started with ``stamp``; return its row's flags."""
+        """Record a section's end stamp; return its row's flags (0: no device time)."""
         try:
             ended = self._end(stamp)
             if ended is None:
@@ -131,7 +130,7 @@ class GpuStamps:
         return _FLAGS
 
     def end_step(self, stamp: Stamp, step: OpenStep, end_ns: int) -> int:
-        """Record the end stamp of a step that ended at ``end_ns``; return flags for its row."""
+        """Record the end stamp of a step that ended at ``end_ns``; return its row's flags."""
         section = step.section
         try:
             ended = self._end_before(section.sid, stamp, end_ns) or self._end(stamp)
@@ -146,13 +145,13 @@ class GpuStamps:
         return _FLAGS if ended is not None else 0
 
     def drop(self, stamp: Stamp) -> None:
-        """Discard a start stamp that has no end stamp."""
+        """Discard the start stamp of a section that gets no end stamp."""
         stamp.is_dropped = True
         if stamp.seen_ns:
             self._pool.give(stamp.place[0], stamp.event)
 
     def finish(self) -> None:
-        """Finish the run: report batches that the device has passed, and count the others."""
+        """Report the batches that the device has passed at the end of the run; count the others."""
         if self._is_off or get_ident() != self._thread:
             return
         try:
@@ -172,11 +171,10 @@ class GpuStamps:
     # -- stamps -----------------------------------------------------------------------------------
 
     def _is_capturing(self) -> bool:
-        """Return whether a graph is captured, in this thread or another one."""
         return bool(self._captures.threads) or self._cuda.is_current_stream_capturing()
 
     def _put(self) -> Stamp | None:
-        """Record a stamp in the current stream; None: no event is free, or a graph is captured."""
+        """Return None if no event is free or a graph is being captured."""
         with self._captures.lock:
             # Must be checked first: querying an event would invalidate the capture, and a recorded
             # event would become part of the graph.
@@ -214,7 +212,7 @@ class GpuStamps:
         return ended
 
     def _end_before(self, root: int, start: Stamp, end_ns: int) -> Stamp | None:
-        """Return the last end stamp inside a step that ended long ago; None for other steps."""
+        """Return the last end stamp in a step that ended over ``_LATE_NS`` ago; otherwise None."""
         if self._clock() - end_ns < _LATE_NS:
             return None
         batch = self._open.get((root, start.place[0]))
@@ -236,7 +234,7 @@ class GpuStamps:
             self._whole.append(self._open.pop((root, device)))
 
     def _close(self, root: int) -> None:
-        """Close the batches of a step, and those that belong to no open step."""
+        """Close the batches of step ``root``, and all batches that belong to no open step."""
         steps = self._recorder.parents.steps
         over = [key for key in self._open if key[0] == root or key[0] not in steps]
         batches = [self._open.pop(key) for key in over]
@@ -247,7 +245,7 @@ class GpuStamps:
     # -- passed stamps ----------------------------------------------------------------------------
 
     def _look(self) -> bool:
-        """Query the oldest stamps, report complete batches, and return whether there was any."""
+        """Query the oldest stamps, report complete batches; return whether anything was passed."""
         ahead, seen = self._ahead, 0
         while ahead and seen < _MAX_QUERIED and ahead[0].event.query():
             stamp = ahead.popleft()
@@ -262,7 +260,7 @@ class GpuStamps:
         return bool(seen or reported)
 
     def _report(self, batch: _Batch) -> None:
-        """Write the times of a batch to the journal, and release its events."""
+        """Write the times of a batch to the journal, and release all its events but the last."""
         stamps = [*{id(m): m for _, _, begin, end in batch.pairs for m in (begin, end)}.values()]
         device = stamps[0].place[0]
         clock = self._clocks.setdefault(device, DeviceClock())
@@ -296,7 +294,7 @@ class GpuStamps:
             self._recorder.cells.add(metric.name, metric.unit, by, ((names.ERROR_TYPE, reason),))
 
     def _give_up(self, error: Exception) -> None:
-        """Stop recording stamps: the device has failed, or torch behaves differently than expected.
+        """Stop recording stamps, because the device failed or torch behaves unexpectedly.
 
         Raises:
             Exception: ``error`` itself, if the program raised it.

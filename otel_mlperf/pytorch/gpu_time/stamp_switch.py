@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Switch:
-    """Switch that enables stamps in one recording, once.
+    """Switch that creates the GPU stamps of one recording when CUDA is initialised.
 
     Args:
         recorder: recorder of the run.
@@ -42,7 +42,7 @@ class Switch:
         self.stamps: GpuStamps | None = None
 
     def look(self, now_ns: int = 0) -> None:
-        """Enable stamps if CUDA is initialised, including for a step that starts at ``now_ns``."""
+        """Enable stamps if CUDA is initialised; a step that starts at ``now_ns`` gets one too."""
         if self.stamps is not None or get_ident() != self._thread:
             return
         try:
@@ -61,7 +61,7 @@ class Switch:
                 extra_of(step.section).stamp = self.stamps.begin()
 
     def finish(self) -> None:
-        """Finish the stamps at the end of the run."""
+        """Report the remaining stamps at the end of the run, if stamps were enabled."""
         if self.stamps is not None:
             self.stamps.finish()
 

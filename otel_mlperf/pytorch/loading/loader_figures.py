@@ -70,7 +70,7 @@ class ThreadUse:
             return 0
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the kernel's file, if it is open."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -100,7 +100,7 @@ class Fetched(NamedTuple):
     """Number of elements in the samples of the measured batches, before they were collated."""
 
     def for_all(self, batches: int) -> Fetched:
-        """Extrapolate the counts to this many batches, of which the counted ones are a sample."""
+        """Return the counts of ``batches`` batches, extrapolated from the counted ones."""
         share = batches / self.batches
         return self._replace(
             batches=batches,
@@ -112,13 +112,13 @@ class Fetched(NamedTuple):
 
 
 def sum_of(worker: int, parts: list[Fetched]) -> Fetched:
-    """Return the sum of one worker's counts."""
+    """Return the sum of ``parts``, counts of one worker; zero counts if ``parts`` is empty."""
     counts = (sum(counts) for counts in zip(*(part[1:] for part in parts), strict=True))
     return Fetched(worker, *counts) if parts else nothing_of(worker)
 
 
 def nothing_of(worker: int) -> Fetched:
-    """Return zero counts, as before the first batch."""
+    """Return zero counts for a worker, as before its first batch."""
     return Fetched(worker, *[0] * _COUNTS)
 
 
@@ -141,7 +141,7 @@ class WorkerCounts:
                 self._words[first + at] += count
 
     def grown(self) -> Iterator[Fetched]:
-        """Yield the counts since the last call, for workers that fetched anything."""
+        """Yield each worker's counts since the last call, if it has fetched anything."""
         for worker in range(self._workers):
             before, now = self._reported[worker], self._of(worker)
             if now != before:
@@ -174,7 +174,7 @@ STARTED, KEPT, NONE = "started", "kept", "none"
 
 
 class LoaderFigures:
-    """Figures of one iterator of a loader, over its successive passes."""
+    """Figures of one iterator of a DataLoader, over its successive passes."""
 
     def __init__(self, label: str, workers: int, now_ns: int) -> None:
         self._labels: Labels = ((names.DATASET, label),)
@@ -192,12 +192,12 @@ class LoaderFigures:
         self._ready = _series(names.LOADER_READY, self._labels)
 
     def goes_on(self, now_ns: int) -> None:
-        """Start another pass with the same workers."""
+        """Note that the iterator starts another pass, with the same workers."""
         self._began_ns = now_ns
         self._how = KEPT if self.counts is not None else NONE
 
     def given(self, asked_ns: int, now_ns: int, ready: int | None) -> None:
-        """Count a batch received by the loop; ``ready``: batches ready at its request, if known."""
+        """Count a received batch; ``ready``: number of batches that were ready at its request."""
         began_ns, self._began_ns = self._began_ns, None
         self._wait_ns += now_ns - asked_ns
         self._batches += 1
@@ -209,7 +209,7 @@ class LoaderFigures:
             _series(names.LOADER_FIRST_BATCH, labels).record((now_ns - began_ns) / 1e9)
 
     def ended(self, asked_ns: int, now_ns: int) -> None:
-        """Record how long the request after the last batch took; it ends non-persistent workers."""
+        """Record how long the request after the last batch took, which also ends some workers."""
         if self._how != NONE:
             labels: Labels = (*self._labels, (names.LOADER_WORKERS, self._how))
             _series(names.LOADER_END, labels).record((now_ns - asked_ns) / 1e9)
@@ -219,7 +219,7 @@ class LoaderFigures:
         self._own.append(fetched)
 
     def pass_over(self) -> bool:
-        """Count a fetch by the process itself; return True if it is not to be measured."""
+        """Count a fetch by the process itself; return True if this fetch must not be measured."""
         self._fetches += 1
         if self._fetches <= _ALL_LOOKED_AT or self._fetches % _LOOKED_AT == 0:
             return False
@@ -227,7 +227,7 @@ class LoaderFigures:
         return True
 
     def tell(self) -> None:
-        """Report the counts of this loader and its workers since the last report."""
+        """Add the counts of this loader and its workers since the last report to the active run."""
         batches, wait_ns, none_ready = self._batches, self._wait_ns, self._none_ready
         self._batches = self._wait_ns = self._none_ready = 0
         _add(names.LOADER_BATCHES, batches, self._labels)
@@ -245,7 +245,7 @@ class LoaderFigures:
             self._report_fetched(str(fetched.worker) if is_known else names.OTHER, fetched)
 
     def forget(self) -> None:
-        """Discard the counts since the last report: they precede the run that is starting."""
+        """Discard the counts since the last report, because they precede the next run."""
         self._batches = self._wait_ns = self._none_ready = 0
         self._own, self._passed_over = [], 0
         if self.counts is not None:
@@ -264,7 +264,7 @@ class LoaderFigures:
 
 
 class Loaders:
-    """Iterators of this process, with their figures."""
+    """DataLoader iterators of this process, with their figures."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], LoaderFigures]] = {}
@@ -274,7 +274,7 @@ class Loaders:
         """Time that the observation itself has cost since the last report, in ns."""
 
     def add(self, iterator: Any, figures: LoaderFigures) -> None:
-        """Add a new iterator."""
+        """Add a new iterator with its figures."""
         number = id(iterator)
         # Removed by a C function: the interpreter would drop an exception that a signal handler
         # raises in a Python callback, such as that of a WeakKeyDictionary.
@@ -293,7 +293,7 @@ class Loaders:
             self.tell()
 
     def tell(self) -> None:
-        """Report new counts now; deleted iterators are reported a last time."""
+        """Report new counts now. Iterators that were deleted are reported a last time."""
         for figures in list(self._figures_to_report()):
             figures.tell()
         own_ns, self.own_ns = self.own_ns, 0
@@ -352,7 +352,7 @@ class LoaderLabels:
 
 
 def _number(places: list[Any], dataset: object) -> int:
-    """Return the number of a data set among those of its class, counted from 1."""
+    """Return a data set's number among those of its class (``places``), counted from 1."""
     resolved = [place() for place in places]
     for at, known in enumerate(resolved):
         if known is dataset:

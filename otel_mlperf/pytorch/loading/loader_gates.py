@@ -37,12 +37,12 @@ _UNSEEN = nullcontext()
 
 
 class Thread(threading.local):
-    """State of one thread."""
+    """State of the gates in one thread."""
 
     asked: LoaderFigures | None = None
     """Figures of the iterator from which a batch is being requested; None outside requests."""
     collates: Callable[[FrameType], None] | None = None
-    """Callback for the moment at which all samples of the batch being fetched exist."""
+    """Called when all samples of the batch that is being fetched exist; None outside fetches."""
     pins = False
     use: ThreadUse | None = None
     fetches = 0
@@ -66,7 +66,7 @@ class Shared:
 
 
 class Gate:
-    """Gate of one kind of call."""
+    """Base class of gates, each of which observes one kind of call of a DataLoader."""
 
     name: ClassVar[str]
 
@@ -75,7 +75,7 @@ class Gate:
         self.busy = True
 
     def of(self, subject: Any) -> Any:
-        """Return the context for a call."""
+        """Return the context in which a call with ``subject`` runs; never raises."""
         began_ns = clock()
         try:
             return self._enter(subject) or _UNSEEN
@@ -90,7 +90,7 @@ class Gate:
 
 
 class Call:
-    """Context of one call; its end must not raise."""
+    """Context of one observed call. An error while leaving it is reported, but not raised."""
 
     __slots__ = ("began_ns", "shared")
 
@@ -269,7 +269,7 @@ class Passed(Gate):
 
 
 class Asked(Gate):
-    """Gate for a program's request for an iterator's next batch."""
+    """Gate for the request of an iterator's next batch by the user's program."""
 
     name = "ask"
 
@@ -303,7 +303,7 @@ class _Request(Call):
 
 
 def _count_ready(iterator: Any) -> int:
-    """Return the number of ready batches: in the queue, or received before an earlier batch."""
+    """Return the number of batches in the queue, or received but waiting for an earlier batch."""
     waiting = sum(len(task) == 2 for task in iterator._task_info.values())
     return waiting + int(iterator._data_queue.qsize())
 
@@ -354,7 +354,7 @@ class LoaderGates(Shared):
             gate.busy = is_off
 
     def in_child(self) -> None:
-        """Adapt to a fork: a loader worker only counts its fetches, for its parent."""
+        """Adapt to a fork: in a loader worker, only count its fetches for its parent process."""
         pid = os.getpid()
         if self._pid != pid:
             started = None if self.fetching.busy else self.thread.started

@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def switch_off() -> None:
-    """Stop observing."""
+    """Stop observing the inside of loaders."""
     if _gates is not None:
         _gates.switch(is_off=True)
 

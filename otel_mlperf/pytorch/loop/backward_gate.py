@@ -18,7 +18,7 @@ _NAME: Final = "_otel_mlperf_backward"
 
 
 class BackwardGate:
-    """Gate of backward passes."""
+    """Gate of ``torch.autograd.backward``."""
 
     def __init__(self) -> None:
         self.busy = False
@@ -41,7 +41,7 @@ class BackwardGate:
         self._moment, self.busy = moment, False
 
     def of(self, tensors: Any) -> Any:
-        """Return the gate for a pass that starts at these tensors."""
+        """Return the context for a backward pass that starts at ``tensors``."""
         if self._moment is not None and not LoopMoment.is_off:
             return UNSEEN if self._moment.busy else self._moment.of(tensors)
         recorder = active()

@@ -41,11 +41,11 @@ class IteratorMade(LoopMoment):
     """Gate for the creation of a loader's iterator: notes the time, opens no section."""
 
     made_ns = made_id = 0
-    """Time of the last creation; section id drawn then, to detect whether others were drawn since.
-    """
+    """Time of the last creation, and the section id drawn then. It shows whether others were drawn
+    since."""
 
     def of(self, subject: Any = None) -> Any:
-        """Note the time of the creation."""
+        """Note the time at which an iterator is created."""
         if LoopThread.is_here():
             safely(self._note, time.monotonic_ns())
         return UNSEEN
@@ -61,7 +61,7 @@ class IteratorMade(LoopMoment):
 
 
 class BatchWait(LoopMoment):
-    """Moment of the wait for a loader's next batch; also the point at which steps end and start."""
+    """Moment of the wait for a loader's next batch, at whose start inferred steps end and start."""
 
     def __init__(self, loop: Loop, records: Callable[[], bool], made: IteratorMade) -> None:
         super().__init__(names.SPAN_DATA, loop)
@@ -156,12 +156,12 @@ class PausedWait:
         sections.leave(section)
 
     def goes_on(self, iterator: object, place: _Place | None) -> bool:
-        """Return whether the same generator requests another batch, from another position."""
+        """Return whether the same generator requests another batch, from another position in it."""
         is_same = place is not None and place[0] is self._place[0]
         return is_same and place != self._place and id(iterator) == self._iterator
 
     def go_on(self) -> Any:
-        """Resume the wait: make its section current and return it; None if it has ended."""
+        """Resume the wait: make its section current, and return it. None if the wait has ended."""
         if self._section is not None:
             self._sections.make_current(self._section)
         return self._section
@@ -174,7 +174,7 @@ class PausedWait:
 
 
 def _requester(depth: int, iterator: object) -> _Place | None:
-    """Return the position of the generator that requests a batch; None if it is no generator."""
+    """Return the position of the generator that requests a batch; None if no generator does."""
     frame = _requester_frame(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None
@@ -203,7 +203,7 @@ def _is_generator_request(depth: int, iterator: object) -> bool:
 
 
 def _requester_frame(depth: int, iterator: object) -> FrameType | None:
-    """Return the frame that requests a batch, skipping ``__next__`` of derived iterators."""
+    """Return the frame ``depth`` levels up that requests a batch, without derived ``__next__``."""
     frame = sys._getframe(depth).f_back
     while frame is not None and frame.f_code.co_name == "__next__":
         if frame.f_locals.get("self") is not iterator:

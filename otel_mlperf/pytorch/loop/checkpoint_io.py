@@ -46,7 +46,7 @@ class CheckpointIo:
         self._begin_ns = clock()
 
     def end(self, section: Any) -> int:
-        """Add the checkpoint to the run's sums, and set size and rate on ``section``, unless None.
+        """Add the checkpoint to the run's sums; set size and rate on ``section`` unless it is None.
 
         The rate is the size divided by the time since construction, which is the section's
         duration.
@@ -86,14 +86,14 @@ class CheckpointIo:
 
 
 def set_size(section: Any, size: int, took_ns: int) -> None:
-    """Set size and rate on a checkpoint's section, unless that is None."""
+    """Set size in bytes and bytes per second on a checkpoint's section, if that is not None."""
     if section is not None:
         rate = size / took_ns * 1e9
         section.set(**{names.CHECKPOINT_SIZE: size, names.CHECKPOINT_RATE: rate})
 
 
 def _try(call: Callable[..., int | None], *given: object) -> int | None:
-    """Return the result of a call; None if it fails: a closed, missing or unsuitable file."""
+    """Return the result of ``call(*given)``; None if a file is closed, missing or unsuitable."""
     try:
         return call(*given)
     except Exception as error:

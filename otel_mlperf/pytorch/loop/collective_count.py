@@ -22,7 +22,7 @@ _GROUPS: Final = "torch.distributed.distributed_c10d"
 
 
 def count_collectives() -> int:
-    """Return the number of collectives of all groups; backends that do not count add 0."""
+    """Return the number of collectives of all process groups so far, as far as backends count."""
     world = getattr(sys.modules.get(_GROUPS), "_world", None)
     return sum(_of_group(group) for group in [*getattr(world, "pg_map", ())])
 
@@ -35,7 +35,7 @@ def _of_group(group: Any) -> int:
 
 
 class StepCollectives:
-    """Collectives per step of a program that reports its steps: its updates are not observed."""
+    """Counter of collectives per step, if the program reports its steps instead of its updates."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -44,7 +44,7 @@ class StepCollectives:
         self._due = 0
 
     def look(self, _: int) -> None:
-        """Count the collectives if due; called at the start of some steps."""
+        """Publish the collectives per step if a count is due; called when some steps start."""
         recorder = self._recorder
         if _GROUPS not in sys.modules or recorder.kept.get(StepCollectives) is not self:
             return

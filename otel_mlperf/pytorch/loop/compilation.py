@@ -43,7 +43,7 @@ class CompilationWatch(AbstractContextManager[None]):
             handler.register_end_callback(self.end)
 
     def begin(self, *about: Any) -> None:
-        """Handle the start of a compilation; never raises.
+        """Open a section, because a compilation starts; never raises.
 
         Args:
             about: id and reason of the compilation; empty in an older torch.
@@ -64,7 +64,7 @@ class CompilationWatch(AbstractContextManager[None]):
             internal_error(error)
 
     def end(self, *_about: Any) -> None:
-        """Handle the end or failure of a compilation; never raises."""
+        """Close the section of a compilation that has ended or failed; never raises."""
         section, self._section = self._section, None
         try:
             if section is not None:
@@ -107,7 +107,7 @@ def watch_compilation(dynamo: ModuleType) -> None:
 
 
 def _attributes(about: Any = None, *_: object) -> dict[str, str]:
-    """Return id (``1/2``: third compilation of frame 1) and reason of a compilation."""
+    """Return id and reason of a compilation. The id ``1/2`` is the third compilation of frame 1."""
     number, reason = getattr(about, "compile_id", None), getattr(about, "callback_trigger", None)
     attributes = {names.COMPILE_ID: number} if isinstance(number, str) else {}
     if isinstance(name := getattr(reason, "name", None), str):

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
 
 class _Pass:
-    """One pass over a loader."""
-
     def __init__(self) -> None:
         self.steps = 0
         self.is_over = False
-        """Whether the loader had no more batches."""
 
 
 class EpochCount:
@@ -37,7 +34,6 @@ class EpochCount:
         self._passes: WeakKeyDictionary[Any, _Pass] = WeakKeyDictionary()
         """Passes by their iterator."""
         self._pass: _Pass | None = None
-        """Pass of the last step."""
         self._before: tuple[int | None, _Pass | None, int | None] = None, None, None
         self._is_resumed = False
 
@@ -78,7 +74,7 @@ class EpochCount:
         return before is None or before.is_over or before.steps > 1
 
     def end_step(self) -> None:
-        """Count the end of a step."""
+        """Count a step that has ended, in its pass."""
         if self._pass is not None:
             self._pass.steps += 1
 
@@ -88,10 +84,10 @@ class EpochCount:
 
 
 class ValidationSink(Protocol):
-    """Protocol of a receiver of validations."""
+    """Protocol of a receiver of inferred validations."""
 
     def begin_validation(self, at_ns: int) -> None:
-        """Open a validation backdated to ``at_ns``; its time is outside steps, even inside one."""
+        """Open a validation backdated to ``at_ns``; its time never counts as time of a step."""
 
     def end_validation(self, at_ns: int) -> None:
         """End the open validation, backdated to ``at_ns``."""
@@ -101,7 +97,7 @@ class ValidationSink(Protocol):
 
 
 class Validation:
-    """Validations of one loop, one after the other."""
+    """Validations of one loop; at most one is open at a time."""
 
     def __init__(self, sink: ValidationSink) -> None:
         self._sink = sink
@@ -113,7 +109,7 @@ class Validation:
         self._seen_ns = 0
 
     def begin(self, source: weakref.ref[Any] | None, at_ns: int) -> None:
-        """Start a validation at ``at_ns``, with batches of the iterator ``source`` unless None."""
+        """Start a validation at ``at_ns`` that uses batches of the iterator ``source``, if any."""
         self.is_open, self._source = True, source
         self._has_forwards = self._is_untried = False
         self._seen_ns = at_ns
@@ -134,19 +130,19 @@ class Validation:
         return self.is_open and self._is_untried
 
     def add_batch(self) -> None:
-        """Note a batch for the validation."""
+        """Note that the open validation has received a batch."""
         self._is_untried = True
 
     def add_forward(self) -> None:
-        """Note a forward of the validation."""
+        """Note that the open validation has called a module."""
         self._has_forwards, self._is_untried = True, False
 
     def take_forwards_back(self) -> None:
-        """Note that the forwards so far were for training."""
+        """Forget the forwards so far, because they turned out to be for training."""
         self._has_forwards = False
 
     def seen(self, at_ns: int) -> None:
-        """Note the end of a part of the validation."""
+        """Note that the latest part of the validation ended at ``at_ns``."""
         self._seen_ns = at_ns
 
     def end(self) -> None:

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 
 class LoopSource:
-    """Iterator that the open step, or the step before, started with."""
+    """Iterator of the open or previous step; ``left`` is called when the iterator is deleted."""
 
     def __init__(self, left: Callable[[], None]) -> None:
         self._left = left
         self.reference: weakref.ref[Any] | None = None
         self.is_over = False
-        """Whether the iterator has no more batches."""
 
     def follow(self, source: Any) -> None:
         """Set the iterator that feeds steps from now on."""
@@ -32,7 +31,7 @@ class LoopSource:
         self.reference = weakref.ref(source, self._on_deleted)
 
     def forget(self) -> None:
-        """Forget the iterator: it feeds no steps."""
+        """Forget the iterator, because it feeds no steps."""
         self.reference, self.is_over = None, False
 
     @property
@@ -44,7 +43,7 @@ class LoopSource:
         return self.reference is not None and self.reference() is source
 
     def forget_deleted(self) -> None:
-        """Forget a deleted iterator, at the start of a step."""
+        """Forget the iterator if it was deleted. Called at the start of a step."""
         if self.reference is not None and self.reference() is None:
             self.reference = None
 
@@ -77,7 +76,7 @@ class UpdateRound:
 
     def __init__(self) -> None:
         self._unused: dict[int, weakref.ref[Any]] = {}
-        """Optimizers that were created and have not updated anything yet."""
+        """Optimizers that were created and have not updated anything yet, by ``id()``."""
         self._due: set[int] = set()
         """Optimizers whose updates a step waits for, as observed in the previous step."""
         self.done: set[int] = set()
@@ -85,8 +84,8 @@ class UpdateRound:
         self.is_expected = False
         """Whether the program has created or used an optimizer."""
         self._followed: dict[tuple[int, int], int] = {}
-        """Optimizer that updates next, by the first call after an update and the optimizer before.
-        """
+        """Optimizer that updates next, by the first module called after an update and the optimizer
+        of that update."""
         self._latest = self._first = _NO_OPTIMIZER
         """Optimizer of the last update, and the module that was called first since then."""
         self.awaits_first = True
@@ -94,12 +93,11 @@ class UpdateRound:
         self._in_a_row = 0
         """Number of consecutive updates by the optimizer of the last update."""
         self._follows_batch = False
-        """Whether that call follows the batch that starts a step: it then predicts no optimizer."""
+        """Whether the first call since the last update follows the batch that starts a step."""
         self._is_another_loop = False
-        """Whether that call counts as another loop: a turn that is not expected to recur."""
+        """Whether the work since the last update is another loop, not expected to recur."""
 
     def __len__(self) -> int:
-        """Return the number of optimizers that have updated something in this step."""
         return len(self.done)
 
     def __contains__(self, optimizer: object) -> bool:
@@ -107,7 +105,7 @@ class UpdateRound:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all awaited optimizers have updated: more work belongs to a new step."""
+        """Return whether all awaited optimizers have updated, so that a new step may start."""
         return bool(self.done) and self.done >= self._due
 
     def is_over_for(
@@ -118,7 +116,7 @@ class UpdateRound:
         records: bool = True,
         is_fed: bool = False,
     ) -> bool:
-        """Return whether the current work is outside the step; decided once after each update.
+        """Return whether work that starts is outside the step; only decided after an update.
 
         Args:
             module: the module that computes; None: a backward pass.
@@ -145,7 +143,7 @@ class UpdateRound:
         return self._is_another_loop or (following is None and self.is_whole)
 
     def made(self, optimizer: Any) -> None:
-        """Add a new optimizer of the program."""
+        """Add an optimizer that the user's program has just created."""
         self.is_expected, number = True, id(optimizer)
         forget = raises_afterwards(lambda _: self._unused.pop(number, None))
         self._unused[number] = weakref.ref(optimizer, forget)
@@ -176,7 +174,7 @@ class UpdateRound:
         self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
-        """Note that an optimizer updates again before others: those are no longer awaited."""
+        """Stop waiting for other optimizers, because one updates again before they do."""
         self._due = {*self.done, *self._unused}
 
 
@@ -188,7 +186,7 @@ class StepSink(ValidationSink, Protocol):
     """Protocol of a receiver of steps and validations."""
 
     def begin(self, at_ns: int, epoch: int | None) -> None:
-        """Open a step of this epoch, backdated to ``at_ns``."""
+        """Open a step backdated to ``at_ns``. ``epoch`` is its epoch number; None if unknown."""
 
     def complete(self, at_ns: int) -> None:
         """Mark the open step as complete at ``at_ns``: it counts as a step, and may end there."""
@@ -200,14 +198,14 @@ class StepSink(ValidationSink, Protocol):
         """End the open step, backdated to ``at_ns``."""
 
     def cancel(self) -> None:
-        """Cancel the open step: its number is used again, its time counts as outside steps."""
+        """Cancel the open step. Its number is used again, and its time counts as outside steps."""
 
     def go_on_from(self, number: int) -> None:
-        """Continue the numbering after ``number`` earlier steps, unless it is further already."""
+        """Number the next step ``number``, unless its number is higher already."""
 
 
 class InferredStep:
-    """Inferred steps of one loop, one after the other."""
+    """Inferred steps of one loop; at most one is open at a time."""
 
     def __init__(self, sink: StepSink, clock: Callable[[], int]) -> None:
         self._sink, self._clock = sink, clock
@@ -218,9 +216,8 @@ class InferredStep:
         self.epochs = EpochCount()
         self.is_open = False
         self.is_after_backward = self.is_doubtful = self.has_failed = False
-        """State of the open step: its last event was a backward; its batch was only used without
-        training; an exception occurred.
-        """
+        """Whether the last event of the open step was a backward, whether its batch was only used
+        without training, and whether an exception occurred."""
         self.is_idle = False
         """Whether steps are suspended until the next update."""
         self.is_updating = False
@@ -229,15 +226,14 @@ class InferredStep:
         """Time of the last update of the step, and time at which its loop was left."""
         self._waited = 0
         self.ended = 0
-        """Number of steps that have ended so far."""
 
     @property
     def is_updated(self) -> bool:
-        """Return whether a step is open and has had an update: it may end."""
+        """Return whether a step is open and has had an update, so that it may end."""
         return self.is_open and bool(self.round.done)
 
     def go_on_from(self, number: int) -> None:
-        """Set the number of steps done before a training was resumed; ignored inside a step."""
+        """Set the number of steps done before a training was resumed, unless a step is open."""
         if not self.is_open:
             self.epochs.resume()
             self._sink.go_on_from(number)
@@ -245,7 +241,7 @@ class InferredStep:
     # -- start and end ---------------------------------------------------------------------------
 
     def begin(self, *, is_first: bool = False) -> None:
-        """Start a step now; ``is_first``: its loader has provided no batch before."""
+        """Start a step now. ``is_first``: whether its loader has provided no batch before."""
         self.source.forget_deleted()
         self.is_open = True
         self._left_ns = self._waited = 0
@@ -255,7 +251,7 @@ class InferredStep:
         self._sink.begin(self.now_ns, self.epochs.begin_step(self.source.current))
 
     def begin_with(self, source: Any) -> None:
-        """Handle a request for a training batch: start a step, unless one is open."""
+        """Start a step with a request to ``source``, unless one is open or steps are suspended."""
         is_first = self.source.is_over or source not in self.source
         if not self.is_open and not self.is_idle:
             if is_first:
@@ -265,7 +261,7 @@ class InferredStep:
             self.source.follow(source)
 
     def end(self, at_ns: int = 0) -> None:
-        """End the step at ``at_ns``, else when its loop was left, else now."""
+        """End the step at ``at_ns``; if that is 0, when its loop was left, or else now."""
         self.is_open = False
         self.ended += 1
         self.epochs.end_step()
@@ -276,11 +272,11 @@ class InferredStep:
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def end_before_batch(self) -> None:
-        """End the step at the next batch request; at its update if the loader was exhausted."""
+        """End the step, because a batch is requested; at its update if the loader was exhausted."""
         self.end(self._whole_ns if self.source.is_over and not self._left_ns else 0)
 
     def end_late(self) -> None:
-        """End the step in the past: when its loop was left, or at its update."""
+        """End the step in the past: when its loop was left, or else at the end of its update."""
         self.end(self._left_ns or self._whole_ns)
 
     def cancel(self) -> None:
@@ -297,7 +293,7 @@ class InferredStep:
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether an open step without an update lacks a loop that continues."""
+        """Return whether the loop of an open step without an update seems to have ended."""
         if self.source.reference is None:
             return True
         return not self.source.is_there and (self.has_failed or not self.batches.passes)
@@ -305,25 +301,25 @@ class InferredStep:
     # -- content ---------------------------------------------------------------------------------
 
     def give(self, source: Any, samples: int | None, batch: object) -> None:
-        """Add a batch, with its number of samples if that is known."""
+        """Add a batch of iterator ``source``; ``samples`` is None if their number is unknown."""
         if self.is_open:
             self.batches.give(samples, is_own=source in self.source, batch=batch)
             self._sink.count(self.batches.content)
 
     @property
     def may_have_skipped(self) -> bool:
-        """Return whether the program has deleted a batch before anything was computed."""
+        """Return whether the user's program deleted a batch before computing anything from it."""
         return self.is_open and not self.round.done and self.batches.may_be_skipped
 
     def skip_batches(self) -> None:
-        """Cancel the step: the batches so far were skipped, and belong to no step."""
+        """Cancel the step, because the batches so far were skipped and belong to no step."""
         self.batches.skip()
         self.cancel()
 
     def is_read_whole(self, source: Any) -> bool:
-        """Return whether all batches of an exhausted loader, at least two, are unused.
+        """Return whether the open step has read all batches of ``source`` and used none.
 
-        A single unused batch may have been requested ahead.
+        There must be at least two: a single unused batch may have been requested ahead.
         """
         batches = self.batches
         return (
@@ -331,17 +327,16 @@ class InferredStep:
         )
 
     def cancel_read_ahead(self) -> None:
-        """Cancel the step: its batches were read before the loop that trains on them."""
+        """Cancel the step, because its batches were read before the loop that trains on them."""
         self.cancel()
         self.source.forget()
         self.batches.begin(is_first=True)
 
     def run_out(self, source: Any, *, is_validated: bool) -> bool:
-        """Handle the end of a loader; ``is_validated``: its batches were not for training.
+        """Note that iterator ``source`` has no more batches; cancel a step without any work.
 
-        Returns:
-            Whether the request counts as a wait nevertheless: a batch received before is yet to be
-            trained on.
+        ``is_validated`` means that its batches were not for training. Return whether the request
+        counts as a wait nevertheless, because a batch received before is yet to be trained on.
         """
         is_own = self.is_open and source in self.source
         if not is_own or is_validated:
@@ -357,7 +352,7 @@ class InferredStep:
         return is_wait
 
     def compute(self) -> None:
-        """Note a computation for the step's update."""
+        """Note a computation that leads to the step's update."""
         self.batches.compute()
         self.is_doubtful = False
 
@@ -374,7 +369,7 @@ class InferredStep:
         self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
-        """Note the end of a moment at ``at_ns``."""
+        """Note that a moment has ended at ``at_ns``; after an update, the step is complete."""
         self.now_ns = at_ns
         if self.is_updating:
             self.is_updating, self._whole_ns = False, at_ns

@@ -35,7 +35,6 @@ class Loop:
         self.depth = 0
         """Number of open moments; inside a moment, no step or validation starts or ends."""
         self.updates = 0
-        """Number of updates of all optimizers so far."""
         self.switched_ns = 0
         """Time of a switch to evaluation mode right before the reported moment; 0: none."""
         self.validation = Validation(sink)
@@ -49,10 +48,10 @@ class Loop:
     # -- batches --------------------------------------------------------------------------------
 
     def batch_requested(self, source: Any, data: Any, *, records: bool) -> None:
-        """Handle the imminent request of a batch from a loader's iterator.
+        """Assign the next batch to training or to a validation, which starts steps and ends them.
 
         Args:
-            source: the iterator.
+            source: the loader's iterator, from which a batch is about to be requested.
             data: the data set that it reads.
             records: whether gradients are being recorded.
         """
@@ -67,7 +66,6 @@ class Loop:
             self._validate(weakref.ref(source))
 
     def _feed(self, source: Any, dataset: int) -> None:
-        """Handle the request of a batch to train on."""
         step = self.step
         if step.is_updated:
             step.end_before_batch()
@@ -78,17 +76,17 @@ class Loop:
         step.begin_with(source)
 
     def batch_received(self, source: Any, samples: int | None, batch: object = None) -> None:
-        """Handle a received batch, with its number of samples if that is known."""
+        """Add a batch with ``samples`` samples (None: unknown) to the open validation or step."""
         if self.validation.is_open:
             self.validation.add_batch()
         else:
             self.step.give(source, samples, batch)
 
     def loader_ran_out(self, source: Any, *, is_ahead: bool = False) -> bool:
-        """Handle the end of a loader: the requested batch does not exist.
+        """Note that a loader has no more batches; cancel a step that only read batches ahead.
 
         Args:
-            source: the iterator.
+            source: the loader's iterator.
             is_ahead: whether the program requests one batch ahead from it.
 
         Returns:
@@ -104,7 +102,10 @@ class Loop:
     # -- work -----------------------------------------------------------------------------------
 
     def forward_begins(self, module: Any, *, records: bool) -> None:
-        """Handle the start of a call of an outermost module."""
+        """Assign a call of an outermost module to a step or a validation.
+
+        ``records``: whether gradients are being recorded.
+        """
         if self._holders:
             return
         if records and self._learners.learns(module):
@@ -117,7 +118,7 @@ class Loop:
             self._try(module)
 
     def _try(self, module: Any) -> None:
-        """Handle a call of a model that does not train the model."""
+        """Assign a call that does not train its module to a validation, a step or neither."""
         is_fed = self.step.batches.is_waiting or self.validation.has_loader
         if self._learners.collects(module, is_fed=is_fed):
             if not self.depth and not self.step.source.is_there:
@@ -135,7 +136,7 @@ class Loop:
             self.step.is_doubtful |= self.step.batches.is_waiting
 
     def _collect(self, module: Any) -> None:
-        """Handle a call whose output is used for later training, or that of a target network."""
+        """End an updated step, because a call collects training data or uses a target network."""
         if not self.validation.has_loader:
             self.validation.end()
         is_over = self.step.round.is_over_for(module, self._learners.is_new, records=False)
@@ -147,14 +148,13 @@ class Loop:
         return is_fed or bool(self.depth) or self.validation.is_open or self.step.source.is_there
 
     def _be_taught(self, module: Any) -> None:
-        """Start a step with a teacher's forward; end the previous step if it is over."""
         if self.step.round.is_over_for(module, self._learners.is_new, records=False):
             self.step.end()
         if not self.step.is_open and not self.step.is_idle:
             self.step.begin()
 
     def backward_begins(self) -> None:
-        """Handle the start of a backward pass."""
+        """Note that a backward pass starts, and assign it to a step."""
         if self._holders:
             return
         evaluated = self._evaluated() if self._evaluated is not None else None
@@ -180,30 +180,30 @@ class Loop:
             self.step.begin()
 
     def updated(self, optimizer: Any) -> None:
-        """Handle the end of an optimizer's step, or of one that its gradient scaler skipped."""
+        """Count an update that has ended, or that a gradient scaler has skipped."""
         self.updates += 1
         self.step.update(optimizer)
         if self.step.is_open:
             self._data.train(self._dataset)
 
     def optimizer_made(self, optimizer: Any) -> None:
-        """Handle a new optimizer: another model may be trained from now on."""
+        """Forget which module was trained last, because a new optimizer may train another model."""
         self.step.round.made(optimizer)
         self._learners.forget_latest()
         if self.step.is_open and not self._data and not self.step.batches.passes:
             self.step.cancel()  # a batch was only inspected, or a model tried out
 
     def optimizer_restored(self, updates: int) -> None:
-        """Handle the restoring of an optimizer's state, saved after this many updates."""
+        """Continue the step numbers after the ``updates`` counted by a restored optimizer state."""
         if not self._holders:
             self.step.go_on_from(updates)
 
     def epoch_begins(self, number: int) -> None:
-        """Handle the start of a framework's epoch with this number."""
+        """Use a framework's epoch number for the steps that start from now on."""
         self.step.epochs.report(number)
 
     def captured(self) -> None:
-        """Cancel the open step: its work was only captured for a CUDA graph."""
+        """Cancel the open step, because its work was only captured for a CUDA graph."""
         if self.step.is_open and not self.depth:
             self.step.cancel()
 
@@ -212,13 +212,13 @@ class Loop:
         self.step.has_failed = True
 
     def over(self, at_ns: int) -> None:
-        """Note the end of a moment at ``at_ns``."""
+        """Note that a moment has ended at ``at_ns``."""
         self.step.over(at_ns)
         if self.validation.is_open:
             self.validation.seen(at_ns)
 
     def break_off(self) -> None:
-        """End the validation and an updated step, as other work such as a checkpoint starts."""
+        """End the validation and an updated step, because a checkpoint or other work starts."""
         if self._holders or self.depth:
             return
         self.validation.end()
@@ -226,14 +226,14 @@ class Loop:
             self.step.end()
 
     def evaluation_begins(self) -> None:
-        """End the previous validation, as a framework's own evaluation starts."""
+        """End the previous validation, because a framework's own evaluation starts."""
         if not self._holders and not self.depth:
             self.validation.end()
 
     # -- end and suspension of inference ---------------------------------------------------------
 
     def give_up(self) -> None:
-        """End or cancel open steps and validations: the program reports its steps itself."""
+        """End or cancel open steps and validations, because another source reports the steps."""
         self.validation.end()
         if self.step.is_open:
             if self.step.round:
@@ -242,7 +242,7 @@ class Loop:
                 self.step.cancel()
 
     def finish(self) -> None:
-        """Finish at the end of the run, which itself ends an open step without an update."""
+        """End the validation and an updated step, because the run ends; it ends any other step."""
         self.validation.end()
         if self.step.is_updated:
             self.step.end_late()
@@ -255,7 +255,7 @@ class Loop:
         self.give_up()
 
     def release(self) -> None:
-        """End one suspension of inference."""
+        """End one suspension by ``hold``. Inference resumes after the last one."""
         self._holders -= 1
 
     # -- inference -------------------------------------------------------------------------------
@@ -270,14 +270,13 @@ class Loop:
         return self._data.are_trained(dataset) or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
-        """Return whether a forward without training is part of a validation."""
         if not self.step.is_open or self.step.is_updated:
             return True
         is_known = module in self._learners
         return is_known and (self.step.is_after_backward or self._learners.are_evaluated)
 
     def _work(self, module: Any) -> None:
-        """Handle a computation for an update, by a module or by a backward pass."""
+        """Assign a computation for an update to a step; ``module`` is None for a backward pass."""
         if not self.depth:
             if self.validation.is_untried:
                 self._data.train(self._other_dataset)  # its batches are for training after all
@@ -298,12 +297,11 @@ class Loop:
         self.step.compute()
 
     def _begin_step(self) -> None:
-        """Start a step, unless steps are suspended until an update."""
         if not self.step.is_idle:
             self.step.begin()
 
     def _validate(self, source: weakref.ref[Any] | None) -> None:
-        """Continue or start a validation, with an iterator's batches or without a loader."""
+        """Start or continue a validation with batches of ``source`` (None: without a loader)."""
         if self.depth or (self.validation.is_open and not self._is_another(source)):
             return
         self.validation.end()

@@ -188,13 +188,13 @@ def _weave_call(call: WatchedCall, found: Any) -> None:
 
 
 def switch_off() -> None:
-    """Stop observing."""
+    """Stop observing the moments of a loop."""
     LoopMoment.paused = None
     _switch(is_off=True)
 
 
 def give_way() -> None:
-    """Stop observing, and end inference: the program has started a run itself."""
+    """Stop observing, and end inference, because the program has started a run itself."""
     switch_off()
     safely(_loop.give_up)
 
@@ -205,7 +205,7 @@ def hold_steps() -> None:
 
 
 def release_steps() -> None:
-    """Resume step inference."""
+    """End one suspension by ``hold_steps``. Inference resumes after the last one."""
     safely(_loop.release)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _get_ident = get_ident
 clock: Final = time.monotonic_ns
-"""Clock for the times of moments."""
+"""Clock for the times of moments, in monotonic nanoseconds."""
 _WATCH_TIME: Final = int(Word.WATCH_TIME)
 _OWN_IDS: Final = 2
 """Maximum number of section ids that a moment draws: of a step or validation, and its own."""
@@ -42,7 +42,7 @@ class Paused(Protocol):
     """Protocol of a paused moment, which is resumed if no other moment starts before."""
 
     def settle(self) -> None:
-        """Close the paused moment at the time of the pause, as another moment starts."""
+        """Close the paused moment at the time of the pause, because another moment starts."""
 
 
 class LoopMoment:
@@ -54,7 +54,7 @@ class LoopMoment:
     switched_ns: ClassVar[int] = 0
     """Time of the last switch of a model to evaluation mode."""
     switched_id: ClassVar[int] = 0
-    """Section id drawn at that switch: if the next id follows, nothing was recorded since."""
+    """Section id drawn at that switch; if the next id follows it, nothing was recorded since."""
     depth: ClassVar[int] = 1
     """Increment of the loop's depth: 0 if steps may start and end inside."""
 
@@ -71,11 +71,11 @@ class LoopMoment:
         self._section: Any = None
 
     def holds(self, parts: Iterable[LoopMoment]) -> None:
-        """Set the moments that are part of this one, and therefore not observed inside."""
+        """Set the moments that are part of this moment, and not observed while this is open."""
         self._parts = tuple(parts)
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a call of this module, optimizer or iterator."""
+        """Return the context for a call with ``subject``, a module, optimizer or iterator."""
         # Must be restricted to one thread: all calls of a function share the gate and its state.
         if _get_ident() != LoopThread.ident:
             return UNSEEN
@@ -137,7 +137,6 @@ class LoopMoment:
                 self._count_own(recorder, is_section=section is not None)
 
     def _count_own(self, recorder: Recorder, *, is_section: bool) -> None:
-        """Count the moment's own overhead; the cost of its section is counted separately."""
         left_ns, self._left_ns = self._left_ns, 0
         try:
             own_ns = self._own_ns + clock() - left_ns
@@ -148,7 +147,6 @@ class LoopMoment:
             internal_error(error)
 
     def _begins(self, subject: Any) -> None:
-        """Notify the loop and open the section."""
         self._open(self.name)
 
     def _open(self, name: str) -> None:
@@ -181,13 +179,11 @@ class LoopMoment:
         return choice != "record"
 
     def _leave(self, error: BaseException) -> None:
-        """Leave the section of a moment whose start failed."""
         section, self._section = self._section, None
         if section is not None:
             section.__exit__(type(error), error, None)
 
     def _settle(self, subject: Any) -> None:
-        """Close a paused moment, as this moment starts."""
         paused, LoopMoment.paused = LoopMoment.paused, None
         if paused is not None:
             paused.settle()
@@ -215,7 +211,7 @@ class OtherWork(LoopMoment):
 
 
 def safely(call: Callable[..., object], *arguments: object) -> None:
-    """Call a function whose exceptions must not reach the program."""
+    """Call a function. Its exceptions are reported, but do not reach the program."""
     try:
         call(*arguments)
     except Exception as error:  # noqa: BLE001 - recording never raises

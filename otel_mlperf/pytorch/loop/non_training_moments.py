@@ -40,7 +40,7 @@ class EpochBegins(LoopMoment):
     """Gate of the call with which Lightning's fit loop or transformers' Trainer starts an epoch."""
 
     def of(self, subject: Any = None) -> Any:
-        """Report the framework's epoch number to the loop."""
+        """Report the framework's epoch number to the loop; ``subject`` contains it."""
         if LoopThread.is_here():
             safely(self._report, subject)
         return UNSEEN
@@ -53,7 +53,7 @@ class EpochBegins(LoopMoment):
 
 
 class Interrupted(LoopMoment):
-    """Gate of a framework's exception handler: no section, only the run is notified."""
+    """Gate of a framework's exception handler. It opens no section, but notes the run's failure."""
 
     def of(self, subject: Any = None) -> Any:
         """Note a KeyboardInterrupt as the run's failure."""
@@ -72,10 +72,10 @@ COLLECTIVES: Final = (
 
 
 class Collective(LoopMoment):
-    """Collective inside a step; outside steps, such as before the first one, it is not recorded."""
+    """Moment of a collective, recorded only inside steps, e.g. not before the first step."""
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for this call; a call inside another moment is part of that moment."""
+        """Return the context for a collective; inside another moment, it belongs to that moment."""
         if self._loop.depth or not self._loop.step.is_open:
             return UNSEEN
         return super().of(subject)
@@ -98,7 +98,7 @@ class Evaluation(EvaluationMode):
     """Gate of a framework's call that validates, or that is part of a validation."""
 
     def of(self, subject: Any = None) -> Any:
-        """Note the start, unless a validation is open; the returned gate notes the end."""
+        """Note the start, unless a validation is open. The returned context notes the end."""
         if not LoopThread.is_here() or self._loop.depth:
             return UNSEEN
         if not self._loop.validation.is_open:
@@ -114,7 +114,7 @@ class Evaluation(EvaluationMode):
 
 
 class Evaluator(EvaluationMode):
-    """Gate of ignite's ``Engine.run``, for any loop; evaluators run inside their trainer's call."""
+    """Gate of ignite's ``Engine.run``; evaluators run inside the call of their trainer."""
 
     def of(self, subject: Any = None) -> Any:
         """End the validation of the previous evaluator, and note the start of the next."""
@@ -139,14 +139,14 @@ _MAX_PARAMETERS: Final = 8
 
 
 class OptimizerPrepared(LoopMoment):
-    """Preparation of an optimizer's state: no section; an update inside does not count."""
+    """Preparation of an optimizer's state, without a section; an update in it does not count."""
 
     def _begins(self, subject: Any) -> None:
         pass
 
 
 class OptimizerRestored(LoopMoment):
-    """Restoring of an optimizer's state: no section; only the loop is notified."""
+    """Restoring of an optimizer's state, without a section; only the loop is notified."""
 
     def _begins(self, subject: Any) -> None:
         updates = count_updates(subject)
@@ -190,7 +190,7 @@ class Transfer(LoopMoment):
         super().__init__(names.TRANSFER, loop)
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for this transfer; one inside another moment is part of that moment."""
+        """Return the context for a transfer; inside another moment, it belongs to that moment."""
         if self._loop.depth or subject is None or not _moves(*subject):
             return UNSEEN
         return super().of(subject)
@@ -205,7 +205,7 @@ class Transfer(LoopMoment):
 def _moves(batch: Any, device: Any) -> bool:
     """Return whether the transfer moves the batch from the host to a device.
 
-    Judged by the first tensor of the batch.
+    The batch's first tensor decides.
     """
     try:
         kind = getattr(device, "type", device)
@@ -242,25 +242,25 @@ class CapturedUpdates:
         return graph in self._graphs
 
     def begin(self, _graph: Any) -> None:
-        """Note the start of a capture, in the thread of the loop."""
+        """Note the start of a capture. Called in the loop's thread."""
         self._before = self._loop.updates
 
     def end(self, graph: Any) -> None:
-        """Note the end of a capture, and remember its graph if it contains an update."""
+        """Note the end of a capture; if ``graph`` contains an update, remember it."""
         if self._loop.updates > self._before:
             self._graphs.add(graph)
             self._loop.captured()
 
 
 class Capture(LoopMoment):
-    """Gate of the start or the end of graph captures: no section."""
+    """Gate of the start, or of the end, of graph captures. It opens no section."""
 
     def __init__(self, loop: Loop, captured: CapturedUpdates, *, is_begin: bool) -> None:
         super().__init__("capture_begin" if is_begin else "capture_end", loop)
         self._notify: Final = captured.begin if is_begin else captured.end
 
     def of(self, subject: Any = None) -> Any:
-        """Report the start or end of this graph's capture."""
+        """Note that a capture into the graph ``subject`` starts or ends."""
         if super().of() is self:
             safely(self._notify, subject)
         return UNSEEN
@@ -274,7 +274,7 @@ class Replay(LoopMoment):
         self._captured = captured
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a replay of this graph."""
+        """Return the context for a replay of the graph ``subject``."""
         if self._loop.depth or subject not in self._captured:
             return UNSEEN
         return super().of(subject)
@@ -299,7 +299,7 @@ class Checkpoint(OtherWork):
         self._io: CheckpointIo | None = None
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a call with this file."""
+        """Return the context for a call with ``subject``, the checkpoint's file."""
         if sys._getframe(2).f_globals.get("__name__") == _PICKLES_TENSORS:
             return UNSEEN  # a tensor is pickled, for another process or to be copied
         return super().of(subject)

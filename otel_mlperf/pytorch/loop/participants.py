@@ -78,11 +78,11 @@ class Learners:
         self._latest = known
 
     def forget_latest(self) -> None:
-        """Forget which module was trained last: its mode does not predict what follows."""
+        """Forget which module was trained last, because its mode does not predict what follows."""
         self._latest = None
 
     def add_evaluating(self, module: Any) -> None:
-        """Note that the module was trained in evaluation mode: its mode is not informative."""
+        """Note that the module is trained in evaluation mode, so that its mode shows nothing."""
         self.add(module)
         self._known[id(module)].learns_always = True
 
@@ -113,13 +113,13 @@ class Learners:
         return known is not None and known.teaches
 
     def hear(self, module: Any) -> None:
-        """Note a call between two steps, without a loader's batch."""
+        """Note a call of ``module`` between two steps, without a loader's batch."""
         self.heard.add(self._known.get(id(module)) or self._know(module))
 
     def are_teacher_calls(self, learning: Any, turn: int) -> bool:
         """Return whether the calls noted by ``hear`` belong to training, not to a validation.
 
-        Teachers are never trained, and were called before the previous step as well. Before the
+        Teachers are never trained, and were called before step ``turn - 1`` as well. Before the
         first training call, modules of another model than ``learning`` do not belong to a
         validation either.
         """
@@ -136,7 +136,6 @@ class Learners:
         return is_again or self._latest is None
 
     def _add_inside(self, module: Any) -> None:
-        """Mark the modules inside a wrapper as trained with it."""
         for layer in _layers_of(module)[1:]:
             known = self._known.get(id(layer)) or self._know(layer)
             known.has_learned = True
@@ -161,7 +160,7 @@ def _layers_of(module: Any) -> list[Any]:
 
 
 class DataSets:
-    """Data sets of loaders, each with a number as long as it exists."""
+    """Data sets of loaders. Each has a number as long as the data set exists."""
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[Any] | None] = {}
@@ -186,12 +185,12 @@ class DataSets:
         return number
 
     def train(self, number: int) -> None:
-        """Note that batches of this data set are for training."""
+        """Note that batches of data set ``number`` are for training."""
         if number in self._known:
             self._trained.add(number)
 
     def are_trained(self, number: int) -> bool:
-        """Return whether batches of this data set were for training before."""
+        """Return whether batches of data set ``number`` were for training before."""
         return number in self._trained
 
     def _forget(self, number: int) -> None:

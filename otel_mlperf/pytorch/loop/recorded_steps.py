@@ -47,24 +47,24 @@ class RecordedSteps:
             self._step.samples, self._step.elements = content
 
     def end(self, at_ns: int) -> None:
-        """End the open step."""
+        """End the open step, backdated to ``at_ns``."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.end(self._step, at_ns)
 
     def cancel(self) -> None:
-        """Cancel the open step."""
+        """Cancel the open step. Its number is used again, and its time counts as outside steps."""
         if self._recorder is not None and self._step is not None:
             self._recorder.stepping.cancel(self._step)
 
     def go_on_from(self, number: int) -> None:
-        """Store the number of steps done before the training was resumed."""
+        """Store the number of steps done before the training was resumed: the next one's number."""
         recorder, known = active(), self._done_before
         if known is not None and known[0] is recorder:
             number = max(number, known[1])
         self._done_before = None if recorder is None else (recorder, number)
 
     def _continue_numbering(self, recorder: Recorder) -> None:
-        """Continue the numbering, unless the program reports its steps, and so their numbers."""
+        """Continue the step numbers of a resumed training, unless the program reports its own."""
         known, self._done_before = self._done_before, None
         stepping = recorder.stepping
         if known is None or known[0] is not recorder or stepping.are_reported:
@@ -97,7 +97,7 @@ class RecordedSteps:
             validation.end(at_ns)
 
     def cancel_validation(self) -> None:
-        """Cancel the open validation: its content belongs to the surrounding section."""
+        """Cancel the open validation, because its content belongs to the surrounding section."""
         validation = self._take_validation()
         if validation is not None:
             validation.cancel()

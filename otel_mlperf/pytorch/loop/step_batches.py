@@ -30,7 +30,7 @@ class Content(NamedTuple):
         return Content(_sum(self.samples, more.samples), _sum(self.elements, more.elements))
 
     def minus(self, less: Content) -> Content:
-        """Return the content without that of one of the batches."""
+        """Return the content without ``less``, the content of one of the batches."""
         return Content(_rest(self.samples, less.samples), _rest(self.elements, less.elements))
 
 
@@ -46,7 +46,6 @@ class StepBatches:
         self.passes = 0
         """Number of backward passes of this step."""
         self.content = NOTHING
-        """Content of the step's batches."""
         self.is_waiting = False
         """Whether a received batch is not used in a computation yet."""
         self.untouched: list[weakref.ref[Any] | None] = []
@@ -56,7 +55,7 @@ class StepBatches:
         self._is_first = True
 
     def begin(self, *, is_first: bool) -> None:
-        """Start a step; ``is_first``: its loader has provided no batch before."""
+        """Start a step. ``is_first``: whether its loader has provided no batch before."""
         self.given = self.passes = 0
         self.content = NOTHING
         self.is_waiting = self._next_content is not None and not is_first
@@ -65,7 +64,7 @@ class StepBatches:
             self._next_content, self._is_first = None, True
 
     def give(self, samples: int | None, *, is_own: bool, batch: object = None) -> None:
-        """Add a batch; ``is_own``: from the loader that the step started with."""
+        """Add a batch. ``is_own``: whether it came from the loader that the step started with."""
         self.is_waiting = True
         if self._is_first:
             self.untouched.append(_reference_to(batch, _DEPTH))
@@ -86,17 +85,17 @@ class StepBatches:
         return any(known is not None and known() is None for known in self.untouched)
 
     def skip(self) -> None:
-        """Forget deleted batches, which were skipped; batches that still exist may be used."""
+        """Forget deleted batches, because these were skipped; existing batches may yet be used."""
         self.untouched = [one for one in self.untouched if one is None or one() is not None]
 
     def compute(self) -> None:
-        """Note a computation."""
+        """Note a computation, which uses all batches received so far."""
         self.is_waiting = False
         if self.untouched:
             self.untouched = []
 
     def end(self, optimizers: int) -> None:
-        """End the step; each of the ``optimizers`` had a backward pass of its own."""
+        """End the step; each of the ``optimizers`` that updated had a backward pass of its own."""
         trained = self.passes // max(1, optimizers)
         if self._is_first and trained and self.given == trained + 1:
             self._next_content = self._latest
@@ -106,14 +105,13 @@ class StepBatches:
         self._is_first = False
 
     def release(self) -> None:
-        """Add the ready batch to this step: no other step follows."""
+        """Add the ready batch to this step, because no other step follows."""
         if self._next_content is not None:
             self.content = self.content.plus(self._next_content)
             self._next_content = None
 
 
 def _reference_to(batch: Any, depth: int) -> weakref.ref[Any] | None:
-    """Return a weak reference to the batch, or to the first item in it that allows one."""
     try:
         return weakref.ref(batch)
     except TypeError:

@@ -35,7 +35,7 @@ _KEPT: Final = 2
 
 
 def history_bytes(optimizer: Any) -> int:
-    """Return the maximum size of an optimizer's history in host memory; 0 if it has none."""
+    """Return the maximum bytes of an optimizer's history in host memory; 0 without a history."""
     return sum(_of_group(group) for group in getattr(optimizer, "param_groups", ()))
 
 
@@ -53,7 +53,7 @@ WRAPPER: Final = "DistributedDataParallel"
 
 
 def read_exchange(wrapper: Any) -> Iterator[tuple[names.Metric, float]]:
-    """Yield the current figures of DDP's gradient exchange, as metrics and their values."""
+    """Yield metrics and values of DDP's gradient exchange so far; ``wrapper`` is a DDP module."""
     logged = wrapper._get_ddp_logging_data()
     taken_ns = logged.get("avg_backward_comm_time", 0)
     overlap_ns = logged.get("avg_backward_compute_comm_overlap_time", 0)
@@ -82,7 +82,7 @@ class FewUpdates:
         self._updates = self._collectives = 0
 
     def begins(self, recorder: Recorder | None, optimizer: Any) -> None:
-        """Count the start of an update of this optimizer, in this run."""
+        """Count an update that starts; at a few updates of a run, read figures of ``optimizer``."""
         if recorder is not self._recorder:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
@@ -111,7 +111,7 @@ class UpdatesOutsideLoop:
         self._counts: dict[int, int] = {}
 
     def count(self, key: int) -> None:
-        """Count an update; only one thread may count with the same key."""
+        """Count an update of thread or task ``key``; only one thread may count with this key."""
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def count_outside(self, recorder: Recorder) -> None:
@@ -189,17 +189,16 @@ class Backward(LoopMoment):
 
 
 class Update(LoopMoment):
-    """Moment of an optimizer's step, direct or by a gradient scaler; nested steps count too."""
+    """Moment of an optimizer's step, called directly or by a gradient scaler, maybe nested."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.OPTIMIZER, loop)
         self._optimizers: list[Any] = []
         self._few = FewUpdates()
         self.others = UpdatesOutsideLoop()
-        """Updates outside the loop."""
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a step of this optimizer."""
+        """Return the context for a step of the optimizer ``subject``; other threads only count."""
         ident = _get_ident()
         if ident == LoopThread.ident:
             self._began_ns = clock()
@@ -247,14 +246,14 @@ class Update(LoopMoment):
 
 
 class WrappedUpdate(LoopMoment):
-    """Gate of a framework's optimizer wrapper: an update, if it steps the optimizer now."""
+    """Gate of a framework's optimizer wrapper, for calls that step the optimizer now."""
 
     def __init__(self, update: Update) -> None:
         super().__init__("wrapped", update._loop)
         self._update = update
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a call of this wrapper."""
+        """Return the context for a call of the wrapper ``subject``."""
         # accelerate's wrapper is called for each batch, but steps the optimizer only at the end of
         # an accumulation.
         steps_now = getattr(getattr(subject, "gradient_state", None), "sync_gradients", True)
@@ -272,7 +271,7 @@ class WrappedBackward(LoopMoment):
         self._backward = backward
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a call with this accelerator and loss."""
+        """Return the context for a call; ``subject`` is a pair of accelerator and loss."""
         accelerator, loss = subject or (None, None)
         backend = getattr(accelerator, "distributed_type", None)
         # DeepSpeed's call also updates; Megatron's does nothing.
@@ -282,7 +281,7 @@ class WrappedBackward(LoopMoment):
 
 
 class TrainingStep(LoopMoment):
-    """Moment of the program's ``training_step`` under Lightning.
+    """Moment of the user's own ``training_step`` under Lightning.
 
     It runs in the closure of an update, and would otherwise count as time of the update.
     """
@@ -290,7 +289,7 @@ class TrainingStep(LoopMoment):
     depth = 0
 
     def of(self, subject: Any = None) -> Any:
-        """Return the gate for a call by this Lightning strategy."""
+        """Return the context for a call by the Lightning strategy ``subject``."""
         module = getattr(subject, "lightning_module", None)
         # With manual optimization, the program updates inside, and may start a step there.
         is_automatic = getattr(module, "automatic_optimization", False)
@@ -298,7 +297,7 @@ class TrainingStep(LoopMoment):
 
 
 class OptimizerMade(LoopMoment):
-    """Construction of an optimizer: no section; only the loop is notified."""
+    """Construction of an optimizer. It opens no section; only the loop is notified."""
 
     def _begins(self, subject: Any) -> None:
         self._loop.optimizer_made(subject)

@@ -8,13 +8,12 @@ if TYPE_CHECKING:
     from types import FunctionType
 
 NOTHING: Final = "None"
-"""Subject of calls that need none. For a checkpoint: its size is unknown, because the call returns
-before the file is complete, or reads only part of it.
-"""
+"""Subject of calls that need no subject. For a checkpoint it means that the size is unknown,
+because the call returns before the file is complete, or reads only part of it."""
 
 
 class WatchedCall(NamedTuple):
-    """A watched function."""
+    """A watched function of a library, with its moment."""
 
     name: str
     """Name of the function in its module: ``function`` or ``Class.method``."""
@@ -48,7 +47,7 @@ class WatchedCall(NamedTuple):
     """
 
     def subject_in(self, function: FunctionType) -> str:
-        """Return the subject if the function has all parameters named in it; else ``NOTHING``.
+        """Return ``subject`` if ``function`` has all parameters named in it; else ``NOTHING``.
 
         Parameter names differ between versions of a library, and the expression must not fail.
         """

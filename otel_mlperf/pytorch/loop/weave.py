@@ -34,7 +34,7 @@ class Gate(Protocol):
         """Whether calls bypass the gate, as if the function were not woven."""
 
     def of(self, subject: object) -> AbstractContextManager[object]:
-        """Return the context for the call with this subject; never raises."""
+        """Return the context in which the body of a call with ``subject`` runs; never raises."""
 
 
 def weave(
@@ -88,7 +88,7 @@ def weave(
 
 
 def see(what: str, put: Callable[[], object]) -> None:
-    """Weave by calling ``put``; if this torch cannot be woven, log once what is not observed."""
+    """Weave by calling ``put``; if that fails, log once that ``what`` is not observed."""
     try:
         put()
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
@@ -111,7 +111,7 @@ def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
 
 
 def _compiling(torch: object) -> str:
-    """Return an expression that tests for tracing by ``torch.compile``, and is constant there."""
+    """Return an expression that is true while ``torch.compile`` traces, and constant for it."""
     for path in ("compiler.is_compiling", "_utils.is_compiling"):  # the second before torch 2.3
         try:
             attrgetter(path)(torch)
@@ -122,7 +122,7 @@ def _compiling(torch: object) -> str:
 
 
 def hide(gate: Gate, torch: object) -> None:
-    """Keep ``torch.compile`` from tracing the gate's ``of``, and its callees.
+    """Keep ``torch.compile`` from tracing the gate's ``of`` and the functions that it calls.
 
     A woven function of torch is not always compiled itself, but callees that receive a module or a
     tensor are traced. With ``fullgraph=True`` that would raise an error in the program.
@@ -140,7 +140,7 @@ def hide(gate: Gate, torch: object) -> None:
 
 
 def _put_into(definition: ast.FunctionDef, entered: str, passes: str) -> None:
-    """Put a function's body into the gate's context, unless the gate is bypassed."""
+    """Run a function's body in context ``entered``, unless expression ``passes`` is true."""
     globals_ = _Globals()
     body = [globals_.visit(node) for node in definition.body]
     # The compiler's flag must be tested first: otherwise torch.compile would guard on `busy`, which
@@ -173,7 +173,6 @@ class _Globals(ast.NodeTransformer):
 
 
 def _expression(text: str, at: ast.AST) -> ast.expr:
-    """Parse an expression; give its nodes the location of an existing node."""
     expression = ast.parse(text, mode="eval").body
     for node in ast.walk(expression):
         ast.copy_location(node, at)

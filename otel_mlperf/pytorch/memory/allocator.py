@@ -89,7 +89,7 @@ class Allocator:
             raise_foreign(error)  # other errors recur at the next reading, which reports them
 
     def look(self, now_ns: int) -> None:
-        """Read the statistics if due; raises only exceptions of the program's signal handlers."""
+        """Read the statistics if due; only exceptions of the user's signal handlers propagate."""
         if now_ns < self._due_ns or self._is_broken:
             return
         try:
@@ -113,7 +113,7 @@ class Allocator:
         self.look(self._clock())
 
     def peaks(self) -> dict[str, int]:
-        """Return the peaks so far of the fullest device, as attributes of an ending epoch."""
+        """Return a device's highest peaks so far, as attributes of an ending epoch."""
         self.finish()
         names_of = {"allocated": names.EPOCH_CUDA_PEAK, "reserved": names.EPOCH_CUDA_RESERVED}
         found: dict[str, int] = {}
@@ -160,7 +160,7 @@ class Allocator:
 
 
 def labels_of(torch: Any, device: int) -> Labels:
-    """Return a device's number in this process and, if known, its UUID in NVML's format."""
+    """Return labels: a device's number in this process and, if known, its UUID in NVML's format."""
     labels = ((names.DEVICE_INDEX, str(device)),)
     properties = torch.cuda.get_device_properties(device)
     uuid = getattr(properties, "uuid", None)
@@ -201,7 +201,7 @@ class AllocationHistory:
         self._kept_by: Any = None
 
     def look(self, _now_ns: int = 0) -> None:
-        """Enable the history once CUDA is in use; raises only exceptions of signal handlers."""
+        """Enable the history if CUDA is in use; only exceptions of signal handlers propagate."""
         torch = None if self._is_settled else self._find_torch()
         if torch is None:
             return
@@ -225,7 +225,7 @@ class AllocationHistory:
 
 
 def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield a snapshot's blocks in use, with their ``address`` if torch records it."""
+    """Yield the blocks in use of an allocator snapshot, with ``address`` if torch records it."""
     for segment in snapshot["segments"]:
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
@@ -235,10 +235,7 @@ def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def bytes_by(
     places: Iterable[str], blocks: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[int, int]]:
-    """Return requested bytes and number of blocks by place.
-
-    ``places`` has the place of each block.
-    """
+    """Return requested bytes and number of blocks by place; ``places`` has each block's place."""
     sizes, counts = Counter[str](), Counter[str]()
     for place, block in zip(places, blocks, strict=True):
         sizes[place] += block.get("requested_size", block["size"])
@@ -247,7 +244,7 @@ def bytes_by(
 
 
 def bytes_by_line(snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return bytes and blocks in use in a snapshot, by the line that allocated them."""
+    """Return requested bytes and number of blocks in use, by the line that allocated them."""
     blocks = list(blocks_in_use(snapshot))
     return bytes_by([_place(block.get("frames") or []) for block in blocks], blocks)
 

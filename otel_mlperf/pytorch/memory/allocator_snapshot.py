@@ -52,11 +52,10 @@ class _Section(NamedTuple):
 
 
 def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return requested bytes and number of blocks in use, by section at their allocation.
+    """Return requested bytes and number of blocks in use, by innermost section at allocation.
 
-    Only the innermost section counts. Empty without an allocation history.
-
-    Blocks that are older than the history, or than the journal's ring, are ``not known``.
+    Empty without an allocation history. Blocks that are older than the history, or than the
+    journal's ring, are ``not known``.
     """
     times_ns = _allocated_at(snapshot)
     if not times_ns:
@@ -123,9 +122,7 @@ _BY_LINE: Final = "Memory in use, by the line that allocated it"
 
 
 def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
-    """Write the files of one snapshot.
-
-    Return the first file that could be written; None if none could.
+    """Write a snapshot's files; return the first that could be written, None if none could.
 
     Args:
         recorder: recorder of the run.
@@ -187,10 +184,7 @@ def _tried(render: Callable[[], str]) -> str:
 
 
 def _render_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
-    """Return a list of the largest users of memory, with their number of blocks.
-
-    Empty if ``sizes`` is.
-    """
+    """List the largest users of memory, with their number of blocks; empty if ``sizes`` is."""
     order = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:_MAX_LINES]
     rows = [f"{size:>18,} bytes in {count:,}: {place}" for place, (size, count) in order]
     return "\n".join([head, *rows]) if rows else ""
@@ -220,7 +214,7 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
 
 
 def memory_snapshot(why: str = "asked for") -> Path | None:
-    """Write the current state of PyTorch's CUDA allocator into the run folder.
+    """Write the state of PyTorch's CUDA allocator into the run folder, now.
 
     The files are the same as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text
     and a JSON. If the allocation history is enabled, by the setting ``cuda_memory_history`` or by
@@ -265,10 +259,7 @@ class OutOfMemory:
         self._written = 0
 
     def failed(self, section: SectionContext, error: BaseException) -> None:
-        """Write a snapshot if the exception means that GPU memory ran out; never raises.
-
-        An attribute of ``section``, which the exception leaves, then names the file.
-        """
+        """Write a snapshot if the exception means that GPU memory ran out; never raises."""
         # Checked by name first: this function is called for every exception that leaves a section.
         if type(error).__name__ != "OutOfMemoryError":
             return

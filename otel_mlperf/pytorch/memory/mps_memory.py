@@ -47,7 +47,7 @@ class MpsMemory:
         self._is_broken = False
 
     def look(self, now_ns: int) -> None:
-        """Read the memory if due; raises only exceptions of the program's signal handlers."""
+        """Read the memory if due; only exceptions of the user's signal handlers propagate."""
         if now_ns < self._due_ns or self._is_broken:
             return
         self._due_ns = now_ns + _EVERY_NS

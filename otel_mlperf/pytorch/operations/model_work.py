@@ -54,11 +54,11 @@ class Watcher(Protocol):
     """Protocol of a receiver of the calls of one module."""
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Handle a call that is about to happen."""
+        """Note a call of ``module`` that is about to happen."""
 
 
 class CallWatch:
-    """Gate of calls of modules."""
+    """Gate of the calls of torch modules whose work is counted."""
 
     def __init__(self) -> None:
         self.busy = True
@@ -96,7 +96,7 @@ class CallWatch:
         self.busy = False
 
     def of(self, subject: Any) -> Any:
-        """Return the gate for a call; only calls in the loop's thread are observed."""
+        """Return the context for a call in the loop's thread; calls elsewhere are not observed."""
         if _get_ident() != LoopThread.ident:
             return _UNSEEN
         try:
@@ -189,7 +189,7 @@ class ModelWork:
             return None
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Add the operations of an imminent call of the model to the current step."""
+        """Add a call's operations to the current step; if they are not counted yet, it has none."""
         recorder = active()
         if recorder is None:
             return
@@ -213,7 +213,7 @@ class ModelWork:
             step.flops = (step.flops or 0) + flops.total
 
     def _report(self, recorder: Recorder) -> None:
-        """Report constant figures once in each run."""
+        """Publish the number of parameters and the peak FLOP/s, once in each run."""
         self._reported_to = weakref.ref(recorder)
         stepping, cells = recorder.stepping, recorder.cells
         stepping.after_step = [*stepping.after_step, self._after_step]

@@ -28,7 +28,7 @@ class UncountableError(Exception):
 
 
 class TensorShape(NamedTuple):
-    """A tensor without its content."""
+    """Shape, type and device of a tensor, without its content."""
 
     shape: tuple[int, ...]
     type: Any
@@ -37,7 +37,7 @@ class TensorShape(NamedTuple):
 
 
 class Items(NamedTuple):
-    """Items of a list, a tuple or a mapping."""
+    """Items of a list, a tuple or a mapping. ``keys`` is empty unless it is a mapping."""
 
     kind: type
     of: tuple[Any, ...]
@@ -69,7 +69,7 @@ def shape_of(value: Any, torch: Any) -> Any:
 
 
 def made_again(shape: Any, make: Callable[[TensorShape], Any]) -> Any:
-    """Return arguments of that shape; ``make`` creates the tensors."""
+    """Return arguments of the shape that ``shape_of`` returned. ``make`` creates each tensor."""
     if isinstance(shape, TensorShape):
         return make(shape)
     if isinstance(shape, Items):
@@ -98,7 +98,7 @@ class _Muted:
 
 @contextmanager
 def unnoticed(torch: Any) -> Iterator[None]:
-    """Drop this thread's printed output inside, and restore random streams afterwards.
+    """Drop what this thread prints inside the context, and restore random streams afterwards.
 
     These are the streams of Python, of numpy if it is loaded, and of PyTorch for CPUs: no device
     computes anything.
@@ -153,7 +153,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
-    """Return a twin of ``module``; ``fake`` returns a tensor's twin, always the same for a tensor.
+    """Return a twin of ``module``. ``fake`` returns a tensor's twin, always the same for a tensor.
 
     Raises:
         UncountableError: the operations would be miscounted, or no twin can be made.
@@ -162,8 +162,6 @@ def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
 
 
 class _Twins:
-    """Twins of one tree of modules."""
-
     def __init__(self, torch: Any, fake: Callable[[Any], Any]) -> None:
         self._torch, self._fake = torch, fake
         self._known: dict[int, Any] = {}

@@ -60,14 +60,14 @@ def resident_bytes() -> int:
 
 
 class WindowGrowth:
-    """Memory permanently occupied by windows, except the first one, whose memory is reused."""
+    """Memory that windows occupy permanently, except the first, whose memory is reused."""
 
     bytes = 0
     windows = 0
 
     @classmethod
     def add(cls, grown: int) -> None:
-        """Add the growth of the process, in bytes, after the end of a window."""
+        """Add the growth of the process, in bytes, over a window that has ended."""
         cls.windows += 1
         if cls.windows > 1:
             cls.bytes += grown
@@ -125,7 +125,7 @@ NO_EVENTS: Final = (
 
 
 def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]:
-    """Choose torch's activities; return them, their names, and why an important one is missing.
+    """Return torch's activities, their names, and why an important one is missing (or "").
 
     Args:
         wanted: names of activities; empty for all available ones.
@@ -142,7 +142,7 @@ def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]
 
 
 def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
-    """Return whether restarting a profiler would crash the CUDA graphs of this CUDA version.
+    """Return whether restarting a profiler would crash the CUDA graphs of CUDA version ``cuda``.
 
     See https://github.com/pytorch/pytorch/issues/75504.
     """
@@ -165,7 +165,7 @@ def detect_crashing_graphs() -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence Kineto, which reads its log level for stderr at its first use."""
+    """Silence Kineto inside the context. Kineto reads its log level for stderr at its first use."""
     if _LOG_LEVEL in os.environ:
         yield
         return
@@ -184,7 +184,7 @@ Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_re
 
 
 class Capture:
-    """Capture of one window, by ``prepare``, ``start`` and ``finish``.
+    """Recording of one profiler window: ``prepare``, then ``start``, then ``finish``.
 
     Args:
         schedule: what is recorded.
@@ -293,7 +293,7 @@ class Capture:
         return self._heap.events(self._schedule) >= self._schedule.events
 
     def give_way(self) -> None:
-        """End the window before the program starts a profiler of its own."""
+        """End the window, or wait for its end, because the program starts its own profiler."""
         self.gave_way = True
         self._note(_GAVE_WAY)
         if get_ident() == self._thread:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Owner of one of our profilers."""
+    """Protocol of an owner of a profiler that this package has started."""
 
     def give_way(self) -> None:
         """Stop our profiler before another one starts; returns when our profiler has stopped."""
@@ -46,7 +46,7 @@ exceptions raised in a Python callback, as of a WeakSet.
 """
 _is_installed = False
 watchers: list[Callable[[bool], None]] = []
-"""Called when a profiler of the program starts to record (True), and when it ends (False)."""
+"""Called when the user's own profiler starts to record (True), and when it ends (False)."""
 
 
 def install() -> None:
@@ -67,7 +67,7 @@ def install() -> None:
 
 
 def claim(owner: Owner) -> bool:
-    """Acquire the right to run a profiler; return False while another profiler is active."""
+    """Acquire the right to run a profiler. Return False if another profiler is active."""
     # Must not block: the owner may be this thread, which a signal handler has interrupted.
     if _owners.setdefault(None, owner) is not owner:
         return False
@@ -80,19 +80,19 @@ def claim(owner: Owner) -> bool:
 
 
 def release(owner: Owner) -> None:
-    """Release the right, if the owner still has it."""
+    """Release the right to run a profiler, if ``owner`` has it."""
     if _owners.get(None) is owner:
         del _owners[None]
 
 
 def is_alone() -> bool:
-    """Return whether no other profiler is active."""
+    """Return whether the user's program has no active profiler."""
     return not _others
 
 
 @contextmanager
 def calling() -> Iterator[None]:
-    """Mark our own calls to torch's profiler."""
+    """Mark calls to torch's profiler inside the context as this package's own."""
     _ours.is_calling = True
     try:
         yield

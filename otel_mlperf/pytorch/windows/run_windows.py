@@ -44,7 +44,7 @@ class RunWindows:
         self._words[Word.LISTENS] = 1
 
     def add(self, plan: WindowPlan) -> None:
-        """Follow a plan from now on."""
+        """Carry out ``plan`` at the steps from now on."""
         self._follow([*self._plans, plan])
 
     def remove(self, plan: WindowPlan) -> None:
@@ -54,7 +54,7 @@ class RunWindows:
             plan.end()
 
     def end(self) -> None:
-        """End all windows with the run."""
+        """End all open windows, because the run ends."""
         for plan in self._plans:  # `remove` replaces the list
             self.remove(plan)
 

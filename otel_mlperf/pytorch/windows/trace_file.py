@@ -39,7 +39,7 @@ def next_number() -> int:
 
 
 def folder_of(recorder: Recorder) -> Path:
-    """Return the folder of a run's windows."""
+    """Return the folder for the traces of a run's profiler windows."""
     return Path(recorder.meta.run_folder) / FOLDER
 
 
@@ -93,7 +93,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
 
 
 def has_started(results: Any) -> bool:
-    """Return whether the results are of a profiler that was still active when it was stopped."""
+    """Return whether Kineto's ``results`` are of a profiler that was active until its stop."""
     for name in ("trace_start_ns", "trace_start_us"):  # the latter until torch 2.4
         if hasattr(results, name):
             return bool(getattr(results, name)())
@@ -101,7 +101,7 @@ def has_started(results: Any) -> bool:
 
 
 def has_device_events(trace: Path) -> bool:
-    """Return whether the trace contains events of a device."""
+    """Return whether the trace contains events of a GPU."""
     # Searched as text in blocks: parsing the JSON of a window takes longer than recording it.
     overlap = max(map(len, _DEVICE_EVENTS)) - 1
     before = b""
@@ -115,7 +115,7 @@ def has_device_events(trace: Path) -> bool:
 
 
 def report_path(trace: Path, *, console: bool) -> None:
-    """Log the path of a trace without a run; on ``console``, print the first one of each folder."""
+    """Log the path of a trace; with ``console``, print the first path in each folder on stderr."""
     log.info("profiler trace: %s", trace)
     if not console or trace.parent in _reported_folders:
         return

@@ -51,7 +51,7 @@ class TraceHandler:
             _warn("trace_handler(also=…) failed", error)
 
     def _watch(self) -> None:
-        """Start marking steps during which a profiler of the program records."""
+        """Start marking the steps during which the program's own profiler records."""
         if not self._is_watching and "torch.profiler" in sys.modules:
             from otel_mlperf.pytorch.windows import profiler_lock
 
@@ -64,12 +64,12 @@ class TraceHandler:
 def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any], None]:
     """Return a handler for ``profile(…, on_trace_ready=om.trace_handler())``.
 
-    For programs that use ``torch.profiler`` themselves. The trace is stored in ``profiles/`` in the
-    run's folder, and its events become spans under the sections that caused them. Failures never
-    reach the training.
+    For programs that profile themselves. The trace is stored in ``profiles/`` in the run's folder,
+    and its events become spans under the sections that caused them. Failures never reach the
+    training.
 
     Args:
-        also: another handler, which is called afterwards and exports a copy of the trace, so that
+        also: a handler of the program's own, called afterwards. What it exports is a copy, so that
             ``tensorboard_trace_handler("./log")`` works as before.
     """
     return TraceHandler(also)
@@ -82,7 +82,7 @@ def _warn(message: str, error: Exception) -> None:
 
 
 def _note_profiler(is_recording: bool) -> None:
-    """Note that a profiler of the program has started to record, or has ended."""
+    """Start or stop marking steps, because the user's own profiler does."""
     recorder = active()
     if recorder is None:
         return
@@ -138,7 +138,7 @@ def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
 
 @contextmanager
 def _copies(profile: Any, path: Path | None) -> Iterator[None]:
-    """Make the profile's export copy the trace that was already written."""
+    """Make ``profile`` export a copy of the trace at ``path``; with None, export as usual."""
     if path is None:
         yield
         return

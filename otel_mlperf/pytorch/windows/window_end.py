@@ -38,14 +38,14 @@ class SeenSteps:
         recorder.stepping.after_step.insert(0, self._ended)
 
     def begin(self) -> None:
-        """Start noting steps: a profiler is recording from now on."""
+        """Note all steps from now on, because a profiler is recording."""
         recorder = self._recorder()
         if recorder is not None:
             self._seen, self._still_open, self._is_recording = {}, set(), True
             recorder.stepping.note_profiler(self, is_on=True)
 
     def end(self) -> None:
-        """Stop noting steps; steps that are still open count as profiled."""
+        """Stop noting steps, after noting those that are still open."""
         recorder = self._recorder()
         if recorder is None or not self._is_recording:
             return
@@ -58,7 +58,7 @@ class SeenSteps:
         self._is_recording = False  # must be last: after an interrupt, a second call repeats it
 
     def take(self) -> dict[int, tuple[str, int, int]]:
-        """Return and clear phase, n and number of the steps by span id, in order of their ends."""
+        """Return and clear phase, n and number of the noted steps by span id, ordered by end."""
         seen, self._seen = self._seen, {}
         return seen
 
@@ -78,7 +78,7 @@ class SeenSteps:
 
 
 def seen_steps_of(recorder: Recorder) -> SeenSteps:
-    """Return the profiled steps of a run."""
+    """Return the notes on a run's profiled steps; create them if they are missing."""
     profiled: SeenSteps | None = recorder.kept.get(SeenSteps)
     if profiled is None:
         profiled = recorder.kept[SeenSteps] = SeenSteps(recorder)
@@ -96,7 +96,7 @@ _METRIC: Final = {
 
 
 class Facts(NamedTuple):
-    """Facts about a window in addition to its steps."""
+    """Facts about a profiler window in addition to its steps."""
 
     export_span: int
     """Span id of the section in which the trace was written."""
@@ -108,7 +108,7 @@ class Facts(NamedTuple):
 
 
 class WindowEnd(NamedTuple):
-    """Result of a window."""
+    """Trace of a profiler window that has ended, or the reason why there is none."""
 
     trace: Path | None
     number: int
@@ -200,7 +200,7 @@ def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path
 
 
 def count_skipped(recorder: Recorder | None, reason: Skipped) -> None:
-    """Count one skipped window."""
+    """Count a skipped window in the cells of its run; without a run, do nothing."""
     if recorder is not None:
         _count(recorder, _METRIC[reason])
 

@@ -33,7 +33,7 @@ _NO_EPOCH_YET = object()
 
 
 class WindowPlan:
-    """Plan that carries out one schedule.
+    """Plan that carries out one schedule of profiler windows.
 
     Args:
         recorder: recorder of the run whose steps the plan follows.
@@ -61,7 +61,6 @@ class WindowPlan:
         self._mark: Any = None
         self._is_stopped = False
         self.traces: list[Path] = []
-        """Traces that were written so far."""
 
     @property
     def is_over(self) -> bool:
@@ -72,7 +71,7 @@ class WindowPlan:
         return 0 < of.most_windows <= self._turns and self._capture is None
 
     def before(self) -> None:
-        """Act before a step that is not nested in another step."""
+        """Prepare, start or end a window, before a step that is not nested in another step."""
         if self._is_stopped:
             if self._thread in (0, get_ident()):
                 self.end()
@@ -95,7 +94,7 @@ class WindowPlan:
             self._record()
 
     def after(self, step: OpenStep, *, is_outside: bool) -> None:
-        """Act after a step has ended; ``is_outside``: it was not nested in another step."""
+        """End the window after its last step; ``is_outside``: whether the step was not nested."""
         self._unmark()
         counts = self._is_followed(step.phase) and is_outside
         is_last = counts and self._schedule.is_last(self._position)
@@ -122,7 +121,7 @@ class WindowPlan:
             self._skip("not_reached")
 
     def finish(self, *, is_cut: bool = False) -> None:
-        """End the open window, if there is one, and write its trace."""
+        """End the open window, if any, and write its trace; ``is_cut``: whether it ends early."""
         capture, self._capture = self._capture, None
         if capture is None:
             return

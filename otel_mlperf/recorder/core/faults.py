@@ -50,8 +50,6 @@ log.addHandler(_Unconfigured(logging.WARNING))
 
 
 class _Faults:
-    """Number of internal errors, and the functions that count them."""
-
     total = 0
     next_log_ns = 0
     # None: errors are not counted in a journal. Neither function may raise.
@@ -142,7 +140,7 @@ def _count() -> None:
 
 
 def warn_once(text: str, *values: object) -> None:
-    """Log a warning once per process: repetitions have the same ``text``, a ``%`` format.
+    """Log a warning, unless one with the same ``text`` (a ``%`` format) was logged before.
 
     Errors of the log handler are ignored.
     """

@@ -222,6 +222,6 @@ class Registry:
 
 
 def implied_category(name: str) -> str:
-    """Return the category implied by a name or, failing that, by its last dotted part."""
+    """Return the category implied by a name or by its last dotted part; otherwise ``other``."""
     known = names.CATEGORY_OF
     return known.get(name) or known.get(name.rpartition(".")[2]) or names.OTHER

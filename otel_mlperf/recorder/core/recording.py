@@ -77,7 +77,7 @@ def refresh() -> None:
 
 # Returns Any, because the type of the composed recorder is in a layer above this module.
 def active() -> Any:
-    """Return the recorder of this process, or None; a retired one is replaced first."""
+    """Return the recorder of this process, or None; a forked child first creates its own."""
     recorder = _active
     if recorder is not None and recorder.is_retired:
         return recorder.replacement()

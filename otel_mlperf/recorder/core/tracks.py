@@ -35,14 +35,12 @@ def find_running_loop() -> Callable[[], Any] | None:
 
 
 def is_in_task() -> bool:
-    """Return whether the caller runs in an event loop; its track is then a task, not its thread."""
+    """Return whether the caller runs in an event loop, so that its track is a task."""
     running_loop = _running_loop or find_running_loop()
     return running_loop is not None and running_loop() is not None
 
 
 class _Task(weakref.ref[Any]):
-    """Weak reference to a task that has a track number."""
-
     __slots__ = ("key",)
     key: int
 
@@ -100,7 +98,6 @@ class CallerTracks:
         return number
 
     def _release_ended(self) -> None:
-        """Release the track numbers of tasks that have been freed."""
         while self._ended:
             key = self._ended.pop().key
             del self._tasks[key]

@@ -139,7 +139,7 @@ class Counters:
         self._threads = _ThreadFiles(f"{proc}/thread-self/io", [None] * _MAX_OPEN_FILES)
 
     def before(self) -> UsedSoFar:
-        """Read the counters before a measurement; CPU time last: it excludes the reading."""
+        """Read the counters before a measurement, CPU time last, so that it excludes this call."""
         resident, device, (read, written, own_bytes) = (
             self.resident_bytes(),
             self._device(None),
@@ -154,7 +154,7 @@ class Counters:
         return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def after(self, device: int | None = None) -> UsedSoFar:
-        """Read the counters at the end of a measurement; CPU time first: it excludes the reading.
+        """Read the counters after a measurement, CPU time first, so that it excludes this call.
 
         ``device`` is the CUDA device whose memory is read (default: the current device).
         """
@@ -244,8 +244,6 @@ class KernelFile:
 
 
 class _ThreadFile(KernelFile):
-    """Procfs file that a thread keeps open until the thread ends."""
-
     __slots__ = ("_release",)
 
     def __init__(self, path: str, give_back: Callable[[], object]) -> None:

@@ -101,7 +101,7 @@ class AggregatedPlaces:
         return cell
 
     def settle(self, call: OpenAggregate, t1: int) -> bool:
-        """Exit a call that is not current; return whether its duration is to be recorded."""
+        """Exit a call that is not current; return whether its duration must be recorded."""
         if not getattr(call, "at", 0):
             return False
         below: SectionContext | None = None

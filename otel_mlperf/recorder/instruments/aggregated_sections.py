@@ -208,7 +208,6 @@ def _finish(section: AggregatedSection, problem: BaseException) -> None:
 
 
 def _restore(section: AggregatedSection, above: Any) -> None:
-    """Make ``above``, the context around the section, current again."""
     section.at = 0
     if CURRENT.get() is section:
         CURRENT.set(above)

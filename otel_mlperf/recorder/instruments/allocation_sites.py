@@ -17,7 +17,7 @@ Sites = dict[tuple[str, int], tuple[int, int]]
 
 
 class AllocationSites:
-    """Tracing of allocating lines, from ``begin`` to ``end``."""
+    """Tracing of the lines that allocate memory, from ``begin`` to ``end``."""
 
     _users: Final[set[int]] = set()
     """Ids of the objects for which tracing was switched on."""

@@ -34,9 +34,9 @@ Rows = list[list[int]]
 
 
 def examine_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
-    """Count the padding of a batch, if it is to be examined; never raises.
+    """Count the padding of every batch whose number is a power of two; never raises.
 
-    ``kept`` is the recorder's state by class, in which the counter of batches is stored.
+    ``kept`` maps a class to its state for this recorder, here the number of batches so far.
     """
     padding = kept.get(_BatchPadding)
     if padding is None:
@@ -45,14 +45,11 @@ def examine_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
 
 
 class _BatchPadding:
-    """Padding counter of one recording."""
-
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
         self._batches = 0
 
     def look(self, batch: Any) -> None:
-        """Examine a batch if its number is a power of two, and count its padding."""
         self._batches += 1
         if self._batches & (self._batches - 1):
             return
@@ -68,7 +65,7 @@ class _BatchPadding:
 def count_padding(batch: Any) -> tuple[int, int] | None:
     """Return the number of padding positions and of all positions in a batch's first rows.
 
-    The result is None if the batch contains no token ids.
+    Return None if the batch contains no token ids.
     """
     mask = batch.get(_MASK) if isinstance(batch, Mapping) else None
     if mask is not None and (rows := _rows(mask)):

@@ -100,14 +100,14 @@ class Cells:
     # -- counters, gauges, histograms ------------------------------------------------------------
 
     def add(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Add to one of the package's own counters."""
+        """Add ``value`` to one of the package's own counters."""
         word = self.shared(content_of("counter", name, unit, labels))
         if word:
             # Nothing between load and store releases the GIL or runs a signal handler.
             self._journal.floats[word + 1] += value
 
     def set(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Set one of the package's own gauges."""
+        """Set one of the package's own gauges to ``value``."""
         word = self.shared(content_of("gauge", name, unit, labels))
         if word:
             self._journal.floats[word + 1] = value
@@ -156,7 +156,7 @@ class Cells:
         return {w: (words[w + 1], words[w + 2], words[w + 5]) for w in list(self.aggregates)}
 
     def counted(self) -> dict[str, float]:
-        """Return the totals of the program's counters over all label sets, by name."""
+        """Return the totals of the user's own counters over all label sets, by name."""
         found: dict[str, float] = {}
         for content, word in list(self._shared.items()):
             if word and content[1] == "counter" and content[2].startswith(_OWN):
@@ -172,7 +172,7 @@ class Cells:
         return number
 
     def within_limits(self, content: Content) -> Content:
-        """Return the content, with the overflow label as its only one beyond the limit of sets."""
+        """Return the content; beyond the limit of label sets, with the overflow label instead."""
         if not content[4] or content in self._shared:
             return content
         cells = self._journal.shape.cells

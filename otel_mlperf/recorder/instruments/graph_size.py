@@ -155,13 +155,12 @@ def _is_of_product(part: Any) -> bool:
 
 
 def _count_looped_weights(nodes: set[Any]) -> int:
-    """Return the number of weights with at least ``_OFTEN`` uses."""
     uses = Counter(above for node in nodes for above, _ in node.next_functions if above is not None)
     return sum(count >= _OFTEN for node, count in uses.items() if node.name() == _WEIGHT)
 
 
 def examine_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
-    """Count a backward pass that is about to start, and store its size if it is in ``COUNTED``.
+    """Count a backward pass that is about to start; store its size if its number is in ``COUNTED``.
 
     Args:
         kept: the recorder's state of upper layers, by class.

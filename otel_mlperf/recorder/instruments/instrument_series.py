@@ -73,7 +73,7 @@ class InstrumentSeries:
         self.name, self.content = name, content
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell whose first word is ``word``."""
+        """Return the recording method of this series, for the cell that starts at word ``word``."""
         raise NotImplementedError
 
     def install(self, bound: Bound) -> None:

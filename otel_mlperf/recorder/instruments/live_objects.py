@@ -27,8 +27,6 @@ _CHUNK: Final = 1000
 
 
 class _Kind:
-    """Count and size of the objects of one type."""
-
     __slots__ = ("bytes", "count", "is_array", "is_tensor", "name", "size_of")
 
     def __init__(self, kind: type, tensor: type | None, array: type | None) -> None:
@@ -56,7 +54,7 @@ class LiveObjects:
         """PyTorch's tensors, found by ``count``; the caller must release the references."""
 
     def count(self) -> dict[str, list[int]]:
-        """Return the number of objects and their size in bytes, without referents, by type name."""
+        """Return the number of live objects and their own size in bytes, by type name."""
         known = gc.get_objects()
         for at in range(0, len(known), _CHUNK):
             some = [one for one in known[at : at + _CHUNK] if type(one) is not self._hidden]

@@ -46,7 +46,7 @@ class Marks:
         """``epoch``: mark of the open or last epoch; ``asked``: mark of the last query."""
 
     def set_own(self, entry: int = 0, step: int = 0) -> Mark:
-        """Set a mark of the program.
+        """Set a mark of the user's program.
 
         Args:
             entry: number of its name; 0: the mark at the end of the run.

@@ -33,7 +33,7 @@ class CounterSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell whose first word is ``word``."""
+        """Return the recording method of this series, for the cell that starts at word ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit = 0.0, 0, MOST
 
@@ -74,7 +74,7 @@ class UpDownSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell whose first word is ``word``."""
+        """Return the recording method of this series, for the cell that starts at word ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, least, low, limit = 0.0, -MOST, -HUGE, MOST
 
@@ -113,7 +113,7 @@ class GaugeSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the cell whose first word is ``word``."""
+        """Return the recording method of this series, for the cell that starts at word ``word``."""
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit = -MOST, -HUGE, MOST
 
@@ -150,16 +150,16 @@ class HistogramSeries(InstrumentSeries):
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the method that records into the head cell at ``word`` and into bucket cells."""
+        """Return the recording method of this series, for the head cell at word ``word``."""
         return self.bind_with(run, word, _no_labels)
 
     def bind_with(  # noqa: C901 - closures of one scope
         self, run: SeriesInUse, word: int, find: Callable[[dict[str, Any], Any], HistogramSeries]
     ) -> Bound:
-        """Return the method that records into the cell at ``word`` and bucket cells.
+        """Return the recording method of this series, for the head cell at word ``word``.
 
         Args:
-            run: the series and cells of the run.
+            run: the series and cells of the run; bucket cells are allocated on demand.
             word: index of the first word of the head cell.
             find: returns the series of labels that are passed with a value.
         """

@@ -179,7 +179,6 @@ class StackSamples:
         return None if found is None else _Place(*found, package, within)
 
     def _package(self, path: str) -> str:
-        """Return the top-level package of a file, cached; empty for a file of the program."""
         package = self._packages.get(path)
         if package is None:
             package = self._packages[path] = package_of(path)

@@ -84,7 +84,7 @@ class AgentWatch:
         """Whether no agent can be started, for a reason that has been logged."""
 
     def start(self) -> None:
-        """Start the agent: in a thread, with a warning, if no process can be started."""
+        """Start the agent as a process; in a thread if requested, or if that fails."""
         now = time.monotonic_ns()
         self._starts.append(now)
         self._next_look = now + _SILENT_NS

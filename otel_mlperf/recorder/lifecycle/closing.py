@@ -133,7 +133,7 @@ def close_sections(
 ) -> None:
     """End all open steps and sections, the innermost first and the run last.
 
-    ``words`` is the exception by which the run failed, if any; ``result`` are the run's results.
+    ``words`` describes the exception by which the run failed, if any; ``result`` are its results.
     """
     # Write the header first: if the process is killed after it, the agent still reads when and how
     # the run ended.
@@ -287,7 +287,6 @@ def _show_summary(
 
 
 def _await_child(child: subprocess.Popen[bytes] | ClosingCell | None, deadline: float) -> None:
-    """Wait for the summary until a deadline, after which it is not printed any more."""
     timeout_s = max(0.0, deadline - time.monotonic())
     if isinstance(child, subprocess.Popen):
         _end_by(child, timeout_s)
@@ -319,7 +318,6 @@ def _ignores_terminate(pid: int) -> bool:
 
 
 def _name_command(child: subprocess.Popen[bytes] | ClosingCell | None, run_folder: str) -> None:
-    """Print the command for the summary, if the summary itself was not printed."""
     if isinstance(child, subprocess.Popen) and child.returncode:
         import shlex
 

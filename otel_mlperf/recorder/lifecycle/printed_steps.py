@@ -104,7 +104,6 @@ def _value(bits: int) -> float:
 
 
 def _memory(counters: Counters) -> str:
-    """Return the current memory of the process and of its device, as text."""
     now = counters.of_process()
     text = f"memory {size(now.resident_bytes or 0)}"
     if now.device is None:

@@ -55,7 +55,7 @@ class ProcessUse:
         self._counters, self._peak = Counters(), PeakSinceStart(peak_bytes())
 
     def look(self, now_ns: int) -> None:
-        """Record the usage since the last recording, at most once a second."""
+        """Add the usage since the last call to the run's cells, at most once a second."""
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + _EVERY_NS
             self.finish()
@@ -66,7 +66,7 @@ class ProcessUse:
         return {names.EPOCH_MEMORY_PEAK: peak_bytes_so_far} if peak_bytes_so_far else {}
 
     def finish(self) -> None:
-        """Record the usage since the last recording."""
+        """Add the usage since the last call to the run's cells."""
         used_ns, recorded_ns = time.process_time_ns(), self._recorded_ns
         self._recorded_ns = used_ns
         cpu, peak = names.RUN_CPU, names.RUN_MEMORY_PEAK

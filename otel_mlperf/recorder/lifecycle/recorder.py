@@ -87,8 +87,6 @@ class Recorder(Recording):
 
 
 class _NoLease:
-    """Lease without free slots."""
-
     end = 0
     next: dict[int, Any] = {}  # noqa: RUF012 - never filled
     take = itertools.repeat(1).__next__

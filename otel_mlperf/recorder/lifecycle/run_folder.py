@@ -202,7 +202,6 @@ def plain(value: Any, depth: int = _DEPTH) -> Any:
 
 
 def _plain_key(key: Any) -> str:
-    """Return a mapping's key as text."""
     return clean(str(key), _TEXT_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Delivery of the agent's warnings to callbacks of the program and to the terminal.
+"""Delivery of the agent's warnings to the user's callbacks and to the terminal.
 
 Warnings are delivered when a step starts in the main thread, each once until it has cleared. No
 server is needed.

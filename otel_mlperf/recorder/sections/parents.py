@@ -55,7 +55,7 @@ class AddedUp(Protocol):
     """Shares of aggregated sections in an open step."""
 
     def watch(self, cell: Any, memo: Any) -> None:
-        """Attribute the further growth of a cell to the step."""
+        """Attribute the further growth of a cell to the step, at whose end ``memo`` is cleared."""
 
     def told(self) -> list[list[int]]:
         """Return the step's share of each cell, for the step's payload."""

@@ -352,7 +352,7 @@ class RecordedSections(SlowPath):
         return described
 
     def notify_failure(self, section: SectionContext, error: BaseException) -> None:
-        """Call the functions of ``at_failure``: an exception is about to leave a section."""
+        """Call the functions of ``at_failure``, because an exception leaves ``section``."""
         if not self.recording.is_retired:
             for call in self.at_failure:
                 call(section, error)

@@ -178,7 +178,6 @@ class SlowPath:
             self.stamps.drop(stamp)
 
     def _write(self, section: SectionContext, t1: int, flags: int, kind: Kind) -> None:
-        """Write the row of an open section and clear its entry in the open table."""
         parent, root, track = PARENTS.unpack(section.chunk)
         lost = Word.LOST_RING_FULL if kind is Kind.SECTION else Word.LOST_FRAME
         slot = 0
@@ -300,7 +299,7 @@ class SlowPath:
             self.finish(chosen, t1 or time.monotonic_ns(), slot, error)
 
     def section_to_exit(self, section: SectionContext) -> SectionContext:
-        """Return the section that ends when ``section`` is exited."""
+        """Return the section that ends when ``section`` is exited; here ``section`` itself."""
         return section
 
     def finish(

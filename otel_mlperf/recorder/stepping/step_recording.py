@@ -86,7 +86,7 @@ class Stepping(OneStep):
         return step
 
     def end_whole(self) -> None:
-        """End a complete inferred step, so that a phase that starts now is not inside it."""
+        """End the current inferred step if it is complete: it must not contain a new phase."""
         step = self._parents.step_around(self._parents.surrounding()[0])
         if step is not None and step.is_inferred and step.whole_ns:
             self.end(step, step.whole_ns)
@@ -110,7 +110,7 @@ class Stepping(OneStep):
     # -- steps without an explicit end -----------------------------------------------------------
 
     def ending(self, step: OpenStep) -> End:
-        """Return a function that ends an abandoned step at a given time."""
+        """Return a function that ends an abandoned step, given the end time and error or None."""
         return lambda t1, error: self.end(step, t1, error or step.crossed)
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
