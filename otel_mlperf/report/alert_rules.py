@@ -31,12 +31,12 @@ _WIDTH: Final = 100
 _SIGNS: Final = {"above": ">", "below": "<"}
 _RUN: Final = ("job", "ml_run_name")
 _GROWTH_OVER: Final = "15m"
-"""Range of ``increase``; longer than a live warning's range, as alerts are read later."""
+"""Range of ``increase``; longer than a live warning's range, because alerts are read later."""
 _RATIO_OVER: Final = "5m"
 
 
 def render_alert_rules(rows: Iterable[FindingRow]) -> str:
-    """Return the text of a Prometheus rules file; rows without an alert are omitted."""
+    """Return the text of a Prometheus rules file with one rule per row that has an alert."""
     alerts = [(row, row.alert) for row in rows if row.alert is not None]
     groups = []
     for group in get_args(Group):
@@ -74,10 +74,10 @@ def _lines(row: FindingRow, alert: Alert) -> Iterator[str]:
 
 
 def _derive_expr(row: FindingRow, alert: Alert) -> str:
-    """Return the PromQL equivalent of the rule's live evaluation.
+    """Return in PromQL the value that the rule compares with its threshold during a run.
 
     Raises:
-        TypeError: the row is not evaluated live; its alert must have an ``expr``.
+        TypeError: the row is not a ``Rule``, so that its alert must have its own ``expr``.
     """
     if not isinstance(row, Rule):
         raise TypeError(f"alert {row.name}: it has no expr, and the row names no series")
@@ -113,7 +113,7 @@ def _prometheus(label: str) -> str:
 
 
 def _folded(name: str, text: str) -> Iterator[str]:
-    """Yield a text as a folded YAML scalar, so that nothing in it needs quoting."""
+    """Yield a YAML field as a folded scalar, in which no character needs escaping."""
     yield f"          {name}: >-"
     yield from textwrap.wrap(
         text,

@@ -21,8 +21,8 @@ _NONE: Final = re.compile(r"\bNone\b")
 def answer_schema(title: str, kinds: Sequence[Any]) -> dict[str, Any]:
     """Return the JSON Schema of a command's answer, which has one of the types ``kinds``.
 
-    Each type is a tagged struct or a union of structs. The docstrings below their fields become the
-    descriptions of the fields.
+    Each type is a struct with a tag, or a union of such structs. The schema describes each field by
+    the docstring below the field.
     """
     answers, shapes = msgspec.json.schema_components(kinds, ref_template=_REF)
     for kind in _structs(kinds):
@@ -34,7 +34,7 @@ def answer_schema(title: str, kinds: Sequence[Any]) -> dict[str, Any]:
 
 
 def _explain(shape: dict[str, Any], kind: type) -> None:
-    """Add descriptions to a schema, and mark all fields as required, also those with defaults."""
+    """Add descriptions to a struct's schema; require all fields, because answers contain all."""
     shape["description"] = _flat(kind.__doc__)
     fields = shape["properties"]
     shape["required"] = list(fields)
@@ -45,12 +45,10 @@ def _explain(shape: dict[str, Any], kind: type) -> None:
 
 
 def _each(answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the schemas, with each union replaced by its members."""
     return [part for answer in answers for part in answer.get("anyOf", [answer])]
 
 
 def _structs(kinds: Sequence[Any]) -> Iterator[type]:
-    """Return each struct class that the types refer to, directly or indirectly, once."""
     seen: dict[type, None] = {}
     pending = list(kinds)
     while pending:
@@ -63,7 +61,7 @@ def _structs(kinds: Sequence[Any]) -> Iterator[type]:
 
 
 def field_meanings(kind: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a class, which Python itself does not keep."""
+    """Return the docstrings below a struct's fields by field name, read from the source code."""
     meanings = {}
     for base in reversed(kind.__mro__[:-1]):
         if base.__module__.startswith("msgspec"):
@@ -86,12 +84,11 @@ def _docstring(node: ast.stmt) -> str:
 
 
 def _flat(text: str | None) -> str:
-    """Return a docstring in one line, with ``null`` instead of ``None``."""
     return _NONE.sub("null", " ".join((text or "").split()).replace("``", "`"))
 
 
 def _let_null(schema: Any) -> None:
-    """Replace ``nullable``, a keyword of OpenAPI, by JSON Schema's own notation."""
+    """Replace ``nullable``, an OpenAPI keyword that msgspec writes, with the type ``null``."""
     if isinstance(schema, dict):
         if schema.pop("nullable", False):
             schema["type"] = [schema["type"], "null"]

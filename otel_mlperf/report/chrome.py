@@ -1,7 +1,7 @@
-"""Chrome trace format of a timeline, for chrome://tracing and Perfetto.
+"""Chrome trace format of a run's timeline, for chrome://tracing and Perfetto.
 
-The format is JSON with times in microseconds relative to ``baseTimeNanoseconds``: viewers read
-times as double precision, in which Unix times would lose their nanoseconds.
+The format is JSON. Times are in microseconds relative to ``baseTimeNanoseconds``, because viewers
+read them as double precision numbers, in which Unix times would lose their nanoseconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ChromeFormat:
-    """Chrome trace format in its object form, one event per line."""
+    """Encoder of a timeline in the Chrome trace format: a JSON object with one event per line."""
 
     def __init__(self) -> None:
         self._base_ns = 0
@@ -36,14 +36,14 @@ class ChromeFormat:
         self._comma = b""
 
     def begin(self, start_ns: int) -> bytes:
-        """Return the start of the file, up to the list of events."""
+        """Return the file's start up to the list of events; ``start_ns`` is its base time."""
         self._base_ns = start_ns
         return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return metadata events for a new line, and for its process if that is new.
+        """Return metadata events: name and position of a new line, and of its new process.
 
-        Counters need none of their own: each counter event contains the name.
+        A counter needs no declaration, because each of its events contains its name.
         """
         self._tracks[number] = track
         process = track.process
@@ -65,7 +65,7 @@ class ChromeFormat:
         )
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return a complete event; both ends of a flow arrow have the span id of the cause."""
+        """Return a complete event (``ph: X``); a flow arrow's id is the cause's span id."""
         event = {
             "ph": "X",
             "pid": piece.track.process.pid,
@@ -83,11 +83,11 @@ class ChromeFormat:
         return self._event(event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
-        """Return nothing: a complete event includes its duration."""
+        """Return empty bytes, because the complete event of a slice includes its duration."""
         return b""
 
     def instant(self, line: int, instant: Instant) -> bytes:
-        """Return an instant event, drawn only on its line."""
+        """Return an instant event (``ph: i``), which viewers draw on its line only."""
         event = {
             "ph": "i",
             "s": "t",
@@ -101,14 +101,14 @@ class ChromeFormat:
         return self._event(event)
 
     def point(self, line: int, point: Point) -> bytes:
-        """Return a counter event; viewers identify counters by their names."""
+        """Return a counter event (``ph: C``); viewers find its counter by process and name."""
         track = point.track
         unit = track.unit or "value"
         event = {"ph": "C", "pid": track.process.pid, "tid": line, "name": track.name}
         return self._event(event | {"ts": self._time(point.time_ns), "args": {unit: point.value}})
 
     def end(self) -> bytes:
-        """Return the closing brackets."""
+        """Return the closing brackets of the list of events and of the file."""
         return b"\n]}\n"
 
     def _metadata(self, pid: int, tid: int, name: str, arguments: dict[str, Any]) -> bytes:
@@ -137,7 +137,7 @@ class ChromeFormat:
 
 
 def _clean(value: Any) -> Any:
-    """Return the value without lone surrogates, which JSON cannot represent."""
+    """Replace lone surrogates, which UTF-8 cannot represent, in all strings of a JSON value."""
     if isinstance(value, str):
         return wire.utf8(value).decode()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Terminal rendering of run comparisons, including changed kernels and the likely reasons."""
+"""Terminal rendering of comparisons of runs: times, other differences and changed kernels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SAME: Final[dict[ShapeBasis, str]] = {
 
 
 def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
-    """Return the total kernel time per step or window, then a few changed kernels."""
+    """Return lines on kernel time and changed kernels; empty if a run was not profiled."""
     if comparison.kernels_ns is None:
         return []
     before_ns, after_ns = comparison.kernels_ns
@@ -84,7 +84,6 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
 
 
 def _kernel_texts(change: KernelChange, unit: str, room: int) -> list[str]:
-    """Return lines on a kernel: name and times, reason and launching operator, input shapes."""
     times = f"{duration(change.before_ns)} → {duration(change.after_ns)} a {unit}"
     name = short_name(change.name, max(_MIN_NAME, room - columns(times) - 2))
     of = " of ".join(filter(None, (change.operator, change.section)))
@@ -128,7 +127,7 @@ _UNKNOWN: Final = "–"
 def render_comparison(
     comparison: Comparison, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render two runs side by side: the step and its sections, then other differences."""
+    """Render the times of steps and sections in two runs side by side, then other differences."""
     before, after = comparison.before, comparison.after
     lines: list[Line] = [[(_heading(before, after, width), "bold")]]
     if comparison.times or comparison.kernels_ns is None:
@@ -210,7 +209,7 @@ def _steps(before: RunMeasures, after: RunMeasures) -> str:
 
 
 def counted(run: RunMeasures) -> str:
-    """Return the number of measured steps as text; the number of calls if there are no steps."""
+    """Return the number of measured steps as text, or of calls if there are no steps."""
     if run.steps:
         return plural(run.steps, "step")
     return plural(sum(time.steps for time in run.calls), "call")
@@ -221,7 +220,6 @@ def _named(run: RunMeasures) -> str:
 
 
 def _mean_ns(run: RunMeasures, name: str) -> float:
-    """Return the mean duration of the step or section ``name``; 0 if the run has none."""
     times = (*run.times, *run.calls)
     return next((time.mean_ns.value for time in times if time.name == name), 0.0)
 
@@ -262,9 +260,10 @@ def _number(ns: float | None, unit: Unit) -> str:
 
 
 def difference_text(time: TimeChange) -> str:
-    """Return the change with its interval, such as ``+3.1 % (+1.2 … +5.0)``.
+    """Return the change with its confidence interval, such as ``+3.1 % (+1.2 … +5.0)``.
 
-    The change is that of the mean or of the usual time, whichever the verdict is based on.
+    As the verdict, it is based on the mean, or on the usual time (without the shortest and longest
+    tenth). A section that only one run has is ``new`` or ``gone``.
     """
     if time.before_ns is None:
         return "new"
@@ -278,7 +277,7 @@ def difference_text(time: TimeChange) -> str:
 
 
 def usual_note(time: TimeChange) -> str:
-    """Return `` (usual)`` if the displayed difference deviates from that of the displayed means."""
+    """Return `` (usual)`` if the shown change deviates from that of the shown means, else empty."""
     if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
         return ""
     of_means = time.after_ns / time.before_ns - 1
@@ -311,7 +310,7 @@ NUMBERS: Final = {
 
 
 def measured(name: str, value: float | None) -> str:
-    """Format a value of the measure ``name``, a key of ``NUMBERS``; a dash if it is None."""
+    """Return a value of the measure ``name`` (key of ``NUMBERS``) as text; a dash if it is None."""
     if value is None:
         return _UNKNOWN
     if name.endswith("_bytes"):
@@ -340,7 +339,7 @@ _LABELS: Final = {"param": "params", "result": "result", "machine": "machine", "
 
 
 def differing_text(one: Differing) -> str:
-    """Return the name of a differing fact with its value before and after."""
+    """Return the name of a fact that differs between two runs, with its value in each of them."""
     return f"{one.name} {_value(one.before)} → {_value(one.after)}"
 
 

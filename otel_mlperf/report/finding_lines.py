@@ -1,4 +1,4 @@
-"""Terminal rendering of findings, and of the checks of ``doctor``."""
+"""Terminal rendering of findings, and of the checks that ``doctor`` makes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME_WIDTH: Final = 16
 _MAX_NAME_WIDTH: Final = 32
 _LONGEST: Final = 400
 _MIN_RESULT_WIDTH: Final = 24
-"""Minimum columns for the result of a check, however narrow the terminal is."""
+"""Minimum columns for the result of a check, even if the terminal is too narrow for it."""
 
 
 def finding_lines(
@@ -39,7 +39,7 @@ def finding_lines(
 ) -> list[Line]:
     """Return lines on the first three findings: problem, possible saving and action.
 
-    A last line gives the number of further findings and the command that lists them.
+    A last line gives the number of further findings, and the command that lists them.
     """
     lines: list[Line] = []
     room = width - LABEL
@@ -64,8 +64,8 @@ def render_findings(
 ) -> str:
     """Render all findings: the problem, its evidence, the action, and a command for details.
 
-    Data that could not be evaluated is listed below: otherwise an incomplete run without findings
-    would appear to have no problems.
+    Below them, data that could not be evaluated is listed. Otherwise an incomplete run without
+    findings would appear to have no problems. ``ranks`` is the run's number of ranks.
     """
     lines: list[Line] = []
     for finding in answer.findings:
@@ -96,7 +96,6 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
 
 
 def _evidence(name: str, value: float) -> str:
-    """Format an evidence value; the suffix of ``name`` (``_ns``, ``_bytes``) gives its unit."""
     quantity = name.replace("_", " ")
     if name.endswith("_ns"):
         return f"{quantity.removesuffix(' ns')} {duration(value)}"
@@ -106,9 +105,9 @@ def _evidence(name: str, value: float) -> str:
 
 
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:
-    """Return the problem, its possible saving and its first warning in one line.
+    """Return a finding's problem, possible saving and first warning in one line.
 
-    The rank is included if the run has more than one (``ranks``).
+    It includes the finding's rank if ``ranks``, the run's number of ranks, is above 1.
     """
     problem, rank = finding.summary.replace("%", " %"), finding.where.rank
     if ranks > 1 and rank is not None and f"rank {rank}" not in problem:
@@ -118,10 +117,7 @@ def finding_text(finding: Finding, *, ranks: int = 1) -> str:
 
 
 def _warned(finding: Finding) -> list[str]:
-    """Return a text on the first warning (time, duration, limit) and the number of later ones.
-
-    The list is empty without warnings.
-    """
+    """Return at most one text, on the finding's first live warning and the number of later ones."""
     if not finding.warned:
         return []
     first, more = finding.warned[0], len(finding.warned) - 1
@@ -149,7 +145,7 @@ def _gain(gain: Gain) -> str:
 def render_checks(
     checks: Sequence[Check], *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render one line per check; results that do not fit are continued on the next line."""
+    """Render one line per check; a result that does not fit is continued on further lines."""
     longest = max((columns(check.what) for check in checks), default=0)
     name_width = min(max(_NAME_WIDTH, longest + 2), _MAX_NAME_WIDTH)
     lines = [line for check in checks for line in _check(check, name_width, width)]

@@ -1,4 +1,4 @@
-"""Terminal tables of the functions and lines of profiled sections."""
+"""Terminal tables of the functions and lines that took most time in profiled sections."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NONE: Final = (
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
-"""Share of the remaining columns that is reserved for names; the rest is for file paths."""
+"""Share of the columns next to the numbers that is for function names; the rest is for files."""
 
 
 class HotTable:
-    """Hot functions and lines of profiled sections; ``print`` shows them as tables."""
+    """Functions and lines with most time in profiled sections; ``print`` shows tables of them."""
 
     def __init__(self, found: HotRun) -> None:
         self.sections: list[HotSection] = found.sections
@@ -38,7 +38,7 @@ class HotTable:
 
 
 def read_hot(folder: str, section: str | None = None) -> HotTable:
-    """Return the profiles stored so far in a run folder, optionally of one section only."""
+    """Return the profiles stored so far in a run folder, or only those of one ``section``."""
     from pathlib import Path
 
     from otel_mlperf.analysis.profiles.hot_spots import find_hot
@@ -50,7 +50,7 @@ def read_hot(folder: str, section: str | None = None) -> HotTable:
 def render_hot(
     hot: HotRun, *, top: int = TOP, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render a table per profiled section, then memory growth."""
+    """Render a table with at most ``top`` rows per profiled section, then the memory growth."""
     lines: list[Line] = []
     for section in hot.sections:
         lines += [*([[]] if lines else []), *_table(section, top, width)]
@@ -88,7 +88,7 @@ def _head(section: HotSection) -> Line:
 
 
 def section_text(section: HotSection) -> str:
-    """Return a section's name, with its phase unless it is training; a fixed label for windows."""
+    """Return a section's name, with its phase unless it is training; a label for windows."""
     if section.kind == "window":
         return "profiler windows"
     phase = f" in {section.phase}" if section.phase != "train" else ""
@@ -96,7 +96,7 @@ def section_text(section: HotSection) -> str:
 
 
 def calls_text(section: HotSection) -> str:
-    """Return the number of profiled calls, and their total duration or memory growth."""
+    """Return the number of profiled calls or windows, and their total time or memory growth."""
     ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
     if section.kind == "window":
         windows = plural(section.calls, "window") + ranks
@@ -109,22 +109,22 @@ def calls_text(section: HotSection) -> str:
 
 
 def left_out_texts(section: HotSection) -> list[str]:
-    """Return the number of calls without a profile, as one text per reason."""
+    """Return a text per reason why calls have no profile, with the number of these calls."""
     return [f"{plural(count, 'call')} left out: {why}" for why, count in section.left_out.items()]
 
 
 def passed_over_text(section: HotSection) -> str:
-    """Return the number of calls skipped while another section was profiled."""
+    """Return the number of calls not profiled because another section was, as text."""
     return f"{plural(section.passed_over, 'call')} passed over while another section was profiled"
 
 
 def titles(section: HotSection) -> tuple[str, ...]:
-    """Return the column headings of the numbers in a row."""
+    """Return the headings of the numeric columns of a section's table."""
     return _TITLES[section.kind]
 
 
 def numbers(section: HotSection, part: HotPart) -> list[str]:
-    """Return the cells of one function or line, in the order of ``titles``."""
+    """Return the numeric cells of one function or line, in the order of ``titles``."""
     share = percent(part.share)
     if section.kind == "memory":
         return [size(part.kept_bytes), share, f"{part.blocks:,}"]

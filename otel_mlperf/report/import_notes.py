@@ -1,4 +1,4 @@
-"""Summary of an imported trace file: as structs for ``--json``, and as text."""
+"""Summary of an imported profiler trace file: as structs for ``--json``, and as text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _NAME = 48
 
 
 class TopKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernel, copy or memset among those with the longest total time in a trace file."""
+    """One of the kernels with the longest total time in a trace file."""
 
     name: str
     calls: int
     total_ns: int
     share: float | None
-    """Share of the time in which a device was busy; above 1 for concurrent streams."""
+    """Share of the devices' busy time; above 1 for concurrent streams, None without a device."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +45,12 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     is_rank_known: bool
     world_size: int | None
     devices: list[str]
-    """Device names from the file."""
+    """Names of the devices as recorded in the file."""
     duration_ns: int
     steps: list[str]
     is_unix_time: bool
     entries: dict[str, int]
-    """Entries of the file, by their ``ph``."""
+    """Number of the file's entries by event type (``ph``)."""
     events: int
     spans: int
     roll_ups: int
@@ -65,18 +65,18 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     completeness: WindowCompleteness
     """Completeness of the window, as in ``kernels --json``."""
     busy_devices: int = 0
-    """Devices with known work, whether named in the file or not."""
+    """Number of devices with known work, including those that the file does not name."""
     unknown_rows: list[UnknownRows] = []
-    """Rows that may belong to a device, and are not in any device figure."""
+    """Timeline rows that may belong to a device, and that no device figure includes."""
     captured: CapturedWork | None = None
-    """Graph work matched with a capture's trace; None: no such trace was given."""
+    """Graph work matched with the trace of its capture; None: no such trace was given."""
     is_empty: bool = False
     run: str | None = None
     is_run_new: bool = False
     is_replaced: bool = False
-    """Whether the run already had exactly this trace."""
+    """Whether the run already had this very trace, which was therefore replaced."""
     note: str = ""
-    """Reasons why the trace seems to belong to another run; empty: none."""
+    """Reasons why the trace seems to belong to another run; empty if there are none."""
     sent: int | None = None
     refused: int | None = None
     out: str | None = None
@@ -85,7 +85,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 class ImportedTraces(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="imported/1"
 ):
-    """Results of importing trace files, in the order of the arguments."""
+    """Results of importing trace files, in the order of the command's arguments."""
 
     traces: list[Imported]
 
@@ -126,7 +126,7 @@ def describe(converted: Conversion, file: str, **outcome: Any) -> Imported:
 
 
 def _used(converted: Conversion) -> list[bytes]:
-    """Return the ids of the traces that contain spans of the file."""
+    """Return the ids of the OpenTelemetry traces that contain spans of the file."""
     places = converted.spans.places
     used = np.unique(places.trace[~places.hidden])
     return [places.traces[at] for at in used.tolist()]
@@ -148,7 +148,7 @@ def _kernels(converted: Conversion, busy_ns: int | None) -> list[TopKernel]:
 
 
 def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
-    """Return the summary of one imported file as lines."""
+    """Return the summary of one imported file as terminal lines."""
     lines: list[Line] = [[(short(PurePath(imported.file).name, width), "bold")]]
     lines.append([(f"  {_about(imported)}", "")])
     spans = plural(imported.spans, "span")

@@ -1,4 +1,4 @@
-"""Text lines about profiler windows: completeness, waits, launches, copies, memory and damage."""
+"""Terminal lines on profiler windows: losses, waits, launches, copies, memory and damage."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _MAX_WINDOWS: Final = 3
 _MAX_LOSSES: Final = 4
 _LONGEST: Final = 4_096
-"""Maximum characters per line: names of steps come from the file and may be of any length."""
+"""Maximum characters per line, because names of steps in a trace file may be of any length."""
 
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
-    """Return lines on the losses of incomplete windows and the device load in complete parts."""
+    """Return lines on windows that lack records, and on the device load in their complete part."""
     incomplete = [
         (window, losses_line) for window in windows if (losses_line := losses_text(window))
     ]
@@ -48,7 +48,7 @@ def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
 
 
 def losses_text(window: WindowFacts) -> str:
-    """Return the losses of a window in one sentence; empty without losses."""
+    """Return what is missing from a window as text; empty if the window is complete."""
     losses = window.completeness.losses if window.completeness else []
     texts = [loss.words for loss in losses[:_MAX_LOSSES]]
     if len(losses) > _MAX_LOSSES:
@@ -57,7 +57,7 @@ def losses_text(window: WindowFacts) -> str:
 
 
 def _whole(window: WindowFacts) -> Iterable[str]:
-    """Yield the time range in which no device work is missing, with the devices' busy shares."""
+    """Yield at most one text: the part of a window without missing work, and the load there."""
     whole = window.completeness.whole if window.completeness else None
     if whole is None:
         return
@@ -68,7 +68,7 @@ def _whole(window: WindowFacts) -> Iterable[str]:
 
 
 def answered_text(windows: Iterable[WindowFacts]) -> str:
-    """Return how many kernel launches have a matching device record; empty without launches."""
+    """Return how many kernel launches have a device record, as text; empty without launches."""
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)
@@ -78,9 +78,9 @@ def answered_text(windows: Iterable[WindowFacts]) -> str:
 _GAPS: Final = 3
 _LABEL: Final = 9
 _MIN_OVERLAP: Final = 0.001
-"""Minimum overlap to report, as a share of busy time: some traces round times to microseconds."""
+"""Minimum overlap to report, as a share of busy time; less is due to times in microseconds."""
 _ROUNDING_NS: Final = 1_000
-"""Rounding error per record in these traces."""
+"""Rounding error per record in traces whose times are in whole microseconds."""
 _PROCESSES: Final = 3
 _WAITING: Final = {
     "start": " before the first work",
@@ -91,11 +91,11 @@ _WAITING: Final = {
 }
 _CPU: Final = 0
 _OUTSIDE: Final = "outside_steps"
-"""Kind of orphan that is not reported: such work has a row in the table by step."""
+"""Kind of orphan that is not reported, because the table by step has a row for such work."""
 
 
 def around(kernels: Kernels, width: int) -> list[Line]:
-    """Return the labelled lines below the kernel table; a repeated label is printed once."""
+    """Return the labelled lines below the table of kernels; a repeated label is shown once."""
     facts: list[tuple[str, str]] = []
     if kernels.total is not None:
         facts += _kinds(kernels.total)
@@ -128,7 +128,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
 
 
 def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    """Yield the time per kind of device work; time with concurrent kinds counts for each kind."""
+    """Yield the time per kind of device work; time in which kinds overlap counts for each."""
     exposed = f" ({duration(total.exposed_copy_ns)} exposed)" if total.copy_ns else ""
     kinds = [
         (total.compute_ns, "compute", ""),
@@ -212,7 +212,7 @@ def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
 
 
 def captured_texts(captured: CapturedWork) -> str:
-    """Return how many kernels and copies of CUDA graphs were matched with captured operators."""
+    """Return how much work of CUDA graphs was matched with operators of their capture, as text."""
     if not captured.work:
         return f"no graph was launched that {captured.capture} could explain"
     line = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
@@ -221,13 +221,13 @@ def captured_texts(captured: CapturedWork) -> str:
 
 
 def unknown_rows_of(windows: Iterable[WindowFacts]) -> Iterable[UnknownRows]:
-    """Yield the unidentified timeline rows of all windows."""
+    """Yield the timeline rows of all windows that were not recognized as a device's."""
     for window in windows:
         yield from window.unknown_rows
 
 
 def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
-    """Return a sentence per process on timeline rows that may be a device's but are not known."""
+    """Return a sentence per process with timeline rows that were not recognized as a device's."""
     counts: Counter[tuple[bool, str]] = Counter()
     for rows in unknown:
         counts[rows.is_device, rows.process] += rows.events
@@ -239,7 +239,6 @@ def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
 
 
 def _unlinked(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
-    """Yield the unlinked or contradictory records of the trace, by kind."""
     counts: Counter[str] = Counter()
     for window in windows:
         counts.update(window.orphans)

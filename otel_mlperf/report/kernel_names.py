@@ -1,4 +1,4 @@
-"""Short names of C++ kernels, cut to the width of a table.
+"""Short names of C++ kernels, cut to the width of a table column.
 
 ``void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)``
 becomes ``vectorized_elementwise_kernel<CUDAFunctor_add>``: the function without its namespaces and
@@ -32,7 +32,7 @@ _MIN_BASE = 10
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
-    """Return short names for a table; equal ones get their first differing words appended."""
+    """Return a short name per kernel; names that would be equal get their first differing words."""
     shortened = [short_name(name, width) for name in names]
     alike = defaultdict(list)
     for at, label in enumerate(shortened):
@@ -47,7 +47,7 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
 def short_name(name: str, width: int, more: str = "") -> str:
     """Return a kernel's or operator's name in at most ``width`` columns; ``…`` marks a cut.
 
-    ``more`` is an additional text in the angle brackets.
+    ``more`` is a text to add in the angle brackets after the name.
     """
     plain = _PATH.sub("", _ADDRESS.sub("", name))
     base, template = split_name(plain)
@@ -73,9 +73,9 @@ def _differences(names: Sequence[str]) -> list[str]:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Return the function of a C++ name without namespaces, and its template arguments.
+    """Return a C++ function's name without namespaces, and the text of its template arguments.
 
-    A name that is no C++ signature is returned unchanged.
+    A name that is not a C++ signature is returned unchanged, without template arguments.
     """
     # Remove both patterns first: their ( and > would otherwise count as brackets.
     plain = name.replace("(anonymous namespace)::", "").replace("->", "- ")
@@ -91,21 +91,17 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _end_of_head(name: str) -> int:
-    """Return the index of the first parenthesis outside all brackets, or the name's length.
-
-    At this index the arguments of a function start.
-    """
+    """Return the index of the first parenthesis outside all brackets, else the name's length."""
     return next((at for at, char, depth in _walk(name) if char == "(" and depth == 0), len(name))
 
 
 def _without_return_type(head: str) -> str:
-    """Return the function's qualified name without its return type."""
     ends = [at for at, char, depth in _walk(head) if char == " " and depth == 0]
     return head[ends[-1] + 1 :] if ends else head
 
 
 def _significant_arguments(template: str) -> str:
-    """Return the most informative template argument: a functor, else the first non-plain type."""
+    """Return the most informative template argument, a functor if any; empty if all are plain."""
     functors = [functor for functor in _FUNCTOR.findall(template) if not _is_wrapper(functor)]
     if functors:
         return str(functors[0])
@@ -130,7 +126,7 @@ def _arguments(template: str) -> Iterator[str]:
 
 
 def _walk(text: str) -> Iterator[tuple[int, str, int]]:
-    """Yield each character with its index and the number of open brackets."""
+    """Yield the index and text of each character, and how many brackets are open around it."""
     depth = 0
     for at, char in enumerate(text):
         depth -= char in _CLOSING and depth > 0

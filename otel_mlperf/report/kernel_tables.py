@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 _NARROWEST: Final = 16
 _SECTION: Final = 15
 _WIDE: Final = 110
-"""Minimum terminal width for additional columns."""
+"""Minimum terminal width in columns for the additional numeric columns of the table."""
 _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def table_lines(kernels: Kernels, width: int) -> list[Line]:
-    """Return the table as lines: rows, the sum of omitted rows, and the sum of all rows."""
+    """Return the table with the sums of omitted and of all rows; without rows, the reason."""
     shown = kernels.rows
     if not shown:
         why = [part for line in _nothing(kernels) for part in broken(line, width - 2)]
@@ -65,7 +65,6 @@ def table_lines(kernels: Kernels, width: int) -> list[Line]:
 
 
 def _figures(kernels: Kernels, *, is_wide: bool) -> Iterable[_Cells]:
-    """Yield the headings of the columns, then the cells of each row."""
     yield (*_heads(kernels), "mean", *(_more_heads(kernels) if is_wide else ()))
     for row in kernels.rows:
         more = _more_cells(kernels, row) if is_wide else ()
@@ -73,7 +72,6 @@ def _figures(kernels: Kernels, *, is_wide: bool) -> Iterable[_Cells]:
 
 
 def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
-    """Yield label and cells of the sums below the rows."""
     more, together = kernels.more, kernels.together
     if more is not None:
         yield f"… {more.rows:,} more", _cells(more.calls, more.measured_ns, more.share)
@@ -82,7 +80,7 @@ def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
 
 
 def _aligned(rows: list[_Cells]) -> list[str]:
-    """Return each row's cells as one right-aligned text; the first row must have all cells."""
+    """Return each row's cells as one right-aligned text; no row may be longer than the first."""
     full = [(*row, *("",) * (len(rows[0]) - len(row))) for row in rows]
     rooms = [max(map(columns, column)) + 2 for column in zip(*full, strict=True)]
     return [
@@ -91,12 +89,11 @@ def _aligned(rows: list[_Cells]) -> list[str]:
 
 
 def is_empty(kernels: Kernels) -> bool:
-    """Return whether the windows have neither events nor memory readings."""
+    """Return whether the profiler windows contain neither events nor memory readings."""
     return not (any(window.events for window in kernels.windows) or kernels.memory)
 
 
 def _nothing(kernels: Kernels) -> Iterable[str]:
-    """Yield why the grouping ``kernels.by`` has no rows, and which groupings have rows."""
     if is_empty(kernels):
         return
     if kernels.by == "phase":
@@ -116,7 +113,6 @@ def _nothing(kernels: Kernels) -> Iterable[str]:
 
 
 def _heads(kernels: Kernels) -> tuple[str, str, str]:
-    """Return the headings of the columns for count, total and share."""
     of_time = "of step" if kernels.step else "of window"
     if kernels.by == "operator":
         return ("calls", "on GPU", "of busy") if kernels.is_device else ("calls", "self", "of self")
@@ -129,7 +125,6 @@ def _heads(kernels: Kernels) -> tuple[str, str, str]:
 
 
 def _more_heads(kernels: Kernels) -> tuple[str, ...]:
-    """Return the headings of additional columns on a wide terminal."""
     if kernels.by == "operator":
         return ("self", "total") if kernels.is_device else ("total",)
     return ("p95", "max")
@@ -167,7 +162,7 @@ def render_kernels(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render a headline on device load, then the table of kernels, then facts on the windows."""
+    """Render a headline on device load, a table of at most ``top`` kernels, and further facts."""
     kernels = choose_rows(kernels, top)
     lines = folded(_first(kernels), width)
     lines.append([(short(_source(kernels, width), width), "dim")])
@@ -208,7 +203,7 @@ def _first(kernels: Kernels) -> Line:
 def _of_step(step: ProfiledStepFacts, kernels: Kernels) -> Line:
     """Return a headline: the step's host time, and the device time of the work that it launched.
 
-    The device may still run this work after the step has ended.
+    The device may run this work after the step has ended.
     """
     took = f": {duration(step.duration_ns)}"
     if len(step.ranks) > 1:
@@ -240,7 +235,7 @@ def _without_device(kernels: Kernels) -> Line:
 
 
 def _collectives(kernels: Kernels, width: int) -> list[Line]:
-    """Return a line on the collectives between ranks, if no communication kernel was recorded."""
+    """Return a line on collectives as seen by the host, if no communication kernel was recorded."""
     if not kernels.collectives or kernels.communication_ns:
         return []
     shown = [
@@ -279,7 +274,6 @@ def _extent(windows: Sequence[WindowFacts]) -> Iterable[str]:
 
 
 def _each_device(kernels: Kernels) -> list[Line]:
-    """Return a line per device; empty if there is only one device."""
     if len(kernels.devices) < 2:
         return []
     lines: list[Line] = []

@@ -1,4 +1,4 @@
-"""Terminal screen of ``top``: ranks, devices, requests and warnings of a running job."""
+"""Terminal screen of the command ``top``: ranks, devices, requests and warnings of a live job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REQUEST_COLUMNS: Final = 67
 
 
 def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
-    """Return a line per request name: open requests, and requests ended within the last minute."""
+    """Return a line per request name, on open requests and those ended in the last minute."""
     if not requests:
         return []
     shown = requests[:_MAX_REQUEST_NAMES]
@@ -64,9 +64,9 @@ _MAX_LOGGED: Final = 6
 _MAX_WARNINGS: Final = 4
 _MAX_FINDINGS: Final = 3
 _MAX_RANKS: Final = 32
-"""Maximum number of ranks if the terminal's height is unknown."""
+"""Maximum number of ranks to show if the terminal's height is unknown."""
 _FIXED: Final = 42
-"""Columns of a rank's line without its section and its sparkline."""
+"""Columns of a rank's line except its open section and its sparkline."""
 _NARROWEST: Final = 11
 """Minimum columns for a rank's open section, or for its outcome if no section is open."""
 
@@ -79,14 +79,14 @@ def render_top(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render one frame as text; ``height`` limits the number of lines, and thus of ranks."""
+    """Render the screen as text with at most ``height`` lines, which limits the ranks shown."""
     return text(top_lines(live, width, height, unicode=unicode), color=color, unicode=unicode)
 
 
 def top_lines(
     live: Live, width: int = WIDTH, height: int | None = None, *, unicode: bool = True
 ) -> list[Line]:
-    """Return one frame as styled lines, at most ``height``."""
+    """Return the screen as styled lines, at most ``height`` of them (None: not limited)."""
     heading = [*_heading(live, width), *_figures(live, width)]
     heading += live_request_lines(live.requests, width)
     devices = [line for device in live.devices for line in _device(device, width)]
@@ -107,7 +107,6 @@ def top_lines(
 
 
 def _findings(live: Live, width: int) -> list[Line]:
-    """Return a line for each of the first findings that no active warning reports already."""
     unwarned = [one for one in live.findings if not _is_warned(one, live.warnings)]
     return [
         [(short(f"→ {finding_text(one, ranks=len(live.ranks))}", width), "yellow")]
@@ -116,7 +115,7 @@ def _findings(live: Live, width: int) -> list[Line]:
 
 
 def _is_warned(finding: Finding, warnings: Sequence[str]) -> bool:
-    """Return whether an active warning contains the start of the rule's text, up to its value."""
+    """Return whether an active warning contains the start of the text of the finding's rule."""
     rule = next((rule for rule in RULES if rule.id == finding.id), None)
     texts = rule.summary.partition("{")[0].strip() if rule else ""
     return bool(texts) and any(texts in warning for warning in warnings)
@@ -233,7 +232,7 @@ def _rank(rank: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Lin
 
 
 def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
-    """Return one character per value; values above twice the median are clipped."""
+    """Return a character of ``ticks`` (low to high) per value; the top one is twice the median."""
     if not values:
         return ""
     top = 2 * sorted(values)[len(values) // 2] or 1
@@ -267,7 +266,6 @@ def _device(device: DeviceNow, width: int) -> list[Line]:
 
 
 def _cut(line: Line, width: int) -> Line:
-    """Return a line cut to ``width`` columns."""
     fitting: Line = []
     for part, style in line:
         room = width - sum(columns(known) for known, _ in fitting)

@@ -1,4 +1,4 @@
-"""Summary lines about the use of machines, the GPU time of steps and the work of models."""
+"""Summary lines on the load of machines, the GPU time of steps, and the work of models in FLOP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_LOSSES: Final = 3
 
 
 def machine_lines(summary: Summary, width: int) -> list[Line]:
-    """Return lines on the load of machines and processes, and on lost devices."""
+    """Return lines on the load of machines and processes, and on devices that were lost."""
     texts = _machine(summary.machine) if summary.machine else []
     lines = wrapped("", texts, width - LABEL, " · ") if texts else []
     process = labelled_lines("process", _process(summary.process) if summary.process else [])
@@ -38,7 +38,6 @@ def _process(use: ProcessUse) -> list[str]:
 
 
 def _losses(summary: Summary, width: int) -> list[Line]:
-    """Return a line per device that stopped responding."""
     lines = []
     for loss in summary.losses[:_MAX_LOSSES]:
         rank = f" of rank {loss.rank}" if summary.ranks > 1 else ""
@@ -96,7 +95,7 @@ _BOUND: Final = {"host": "host-bound", "device": "device-bound"}
 
 
 def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
-    """Return lines on a step's GPU time, its idle part, and whether host or device set the pace."""
+    """Return lines on a step's GPU time and idle time, and whether host or device set the pace."""
     if gpu is None:
         return []
     texts = [f"{duration(gpu.gpu_ns)} a step"]

@@ -1,4 +1,4 @@
-"""Reference of all metrics: for terminals, as the page docs/metrics.md, and as JSON."""
+"""Reference of all metrics of the package: for terminals, as docs/metrics.md, and as JSON."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _OWN: Final[dict[str, tuple[str, str, Instrument]]] = {
 
 
 def groups(metrics: Sequence[Metric] = METRICS) -> list[tuple[str, list[Metric]]]:
-    """Return the metrics grouped by subject, in a fixed order of titles, then by name."""
+    """Return each title that has metrics, in a fixed order, with its metrics sorted by name."""
     by_title: dict[str, list[Metric]] = {title: [] for title in _TITLES}
     for metric in sorted(metrics):
         by_title[_title(metric)].append(metric)
@@ -116,7 +116,7 @@ def _metric_lines(metric: Metric, width: int) -> Iterator[Line]:
 
 
 def own_examples() -> dict[str, Metric]:
-    """Return the metrics that example calls in a program create, by the code of the call."""
+    """Return example calls that a user's program may make, each with the metric that it creates."""
     return {
         code: Metric(user_metric(name), unit, instrument, "Recorded by the program.")
         for code, (name, unit, instrument) in _OWN.items()
@@ -175,14 +175,13 @@ def _row(metric: Metric) -> str:
 
 
 def _read_by(metric: Metric) -> str:
-    """Return a text such as ``host basic, more at detailed``; empty without a source."""
+    """Return a text such as ``host basic, more at detailed``; empty if the run is the source."""
     return "; ".join(
         f"{source} {', more at '.join(levels)}" for source, levels in levels_of(metric).items()
     )
 
 
 def _own() -> Iterator[str]:
-    """Yield the page's section on metrics that programs define themselves."""
     logged = ", ".join(f"`{name}`" for name in LOGGED)
     units = ", ".join(f"`{unit}` {word}" for unit, word in UNIT_WORDS.items())
     rules = textwrap.fill(_OWN_RULES.format(logged=logged, units=units), _PAGE_WIDTH)

@@ -36,7 +36,7 @@ _BAR = "background:#4c78a8;height:.7em;display:inline-block"
 
 
 def render_html(summary: Summary) -> str:
-    """Return the summary as an HTML fragment without scripts and links; all texts are escaped."""
+    """Return a run's summary as HTML without scripts and links, with all texts escaped."""
     parts = ["<div style='font-family:monospace'>"]
     if summary.failure:
         parts.append(f"<div style='color:#b00'>{escape(failure_text(summary))}</div>")
@@ -51,7 +51,7 @@ def render_html(summary: Summary) -> str:
 
 
 def render_cell(course: RunCourse) -> str:
-    """Return the summary as HTML, followed by an iframe with the charts if the run has any."""
+    """Return a run's summary as HTML, followed by an iframe with its charts if it has any."""
     charts = render_charts(course)
     if not charts:
         return render_html(course.summary)
@@ -65,7 +65,7 @@ def render_cell(course: RunCourse) -> str:
 
 
 def render_run(path: Path) -> str:
-    """Return the HTML rendering of a run folder, from the data stored so far.
+    """Return a run folder's summary and charts as HTML, from the data stored so far.
 
     Raises:
         StoreError: a file of the run cannot be read.

@@ -1,9 +1,10 @@
-"""Perfetto trace format of a timeline, the native format of ui.perfetto.dev.
+"""Perfetto trace format of a run's timeline, the native format of ui.perfetto.dev.
 
 The format is a stream of ``TracePacket`` messages: track descriptors, and events on tracks. Each
 process is written as a plain track that shows its steps and is the parent of its other tracks.
-Perfetto's own process type is not used: with plain tracks the viewer initially shows the whole run,
-and keeps the order of tracks. Names are *interned*: written once, then referenced by a number.
+Perfetto's own process type is not used, because with plain tracks the viewer initially shows the
+whole run and keeps the order of tracks. Names are *interned*: written once, then referenced by a
+number.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     )
 
 _PROCESS_UUID: Final = 1 << 48
-"""First track uuid of processes; the uuids of all other lines start at 1."""
+"""First track uuid of processes, far above those of all other lines, which start at 1."""
 _MAX_NAMES: Final = 100_000
 """Maximum number of interned names, since readers keep all of them in memory."""
 _EXPLICIT: Final = 3
@@ -38,7 +39,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class PerfettoFormat:
-    """Perfetto trace format: one sequence of packets."""
+    """Encoder of a timeline in the Perfetto trace format, as one sequence of packets."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[int, str], int] = {}
@@ -51,7 +52,7 @@ class PerfettoFormat:
         return _packet(b"", _CLEARED)
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return the descriptor of a line, preceded by the descriptor of a new process."""
+        """Return the descriptors of a new line, and of its process if that is new."""
         process, packets = track.process, b""
         if process not in self._processes:
             self._processes[process] = _PROCESS_UUID + len(self._processes)
@@ -70,14 +71,14 @@ class PerfettoFormat:
         return packets + _packet(wire.block(60, descriptor))
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return the start of a slice; both ends of a flow arrow have the span id of the target."""
+        """Return the start of a slice; a flow arrow's id is the affected slice's span id."""
         event = wire.number(9, _BEGIN) + self._on(line) + self._about(piece)
         for effect in (*piece.leads_to, *((piece.span,) if piece.is_led else ())):
             event += wire.fixed64(47, effect)
         return self._event(piece.start_ns, event)
 
     def ended(self, line: int, end_ns: int) -> bytes:
-        """Return the end of the innermost slice on a line."""
+        """Return the end of the innermost open slice on a line."""
         return self._event(end_ns, wire.number(9, _END) + self._on(line))
 
     def instant(self, line: int, instant: Instant) -> bytes:
@@ -86,12 +87,12 @@ class PerfettoFormat:
         return self._event(instant.time_ns, event)
 
     def point(self, line: int, point: Point) -> bytes:
-        """Return a counter event with its value."""
+        """Return a counter's new value as an event."""
         event = wire.number(9, _COUNTER) + self._on(line) + wire.double(44, point.value)
         return self._event(point.time_ns, event)
 
     def end(self) -> bytes:
-        """Return nothing: the stream has no trailer."""
+        """Return empty bytes, because the format has no trailer."""
         return b""
 
     def _process(self, process: TimelineProcess) -> bytes:
@@ -117,7 +118,7 @@ class PerfettoFormat:
         return _packet(wire.number(8, time_ns) + interned + wire.block(11, event), _NEEDED)
 
     def _named(self, kind: int, number_field: int, text_field: int, name: str) -> bytes:
-        """Return a field with a name's interned number, or with the name beyond ``_MAX_NAMES``."""
+        """Return a field with a name's interned number, or its text beyond ``_MAX_NAMES``."""
         number = self._names.get((kind, name))
         if number is None:
             # Limited: unique names (file paths, shapes) would fill the reader's memory otherwise.

@@ -1,4 +1,4 @@
-"""Terminal tables of the periods of a run."""
+"""Terminal tables of the periods (hours, days) into which a run is divided."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _HEADS: Final = (
     *("steps", "calls", "running", "failed", "a second", "cpus", "memory", *_TIMES),
     *("wait", "within", "samples/s", "tokens/s"),
 )
-"""Column headings in display order; columns without any value are omitted."""
+"""Column headings in display order. A table omits columns in which no row has a value."""
 
 
 def render_periods(
     answer: Periods, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render the periods as tables: steps, each kind of request, and resource use."""
+    """Render tables with a row per period: steps, each kind of request, and resource use."""
     lines = _head(answer)
     if answer.phase is not None:
         lines += _table(answer, f"{answer.phase} steps", _of_steps)
@@ -59,7 +59,7 @@ def _length(answer: Periods) -> str:
 
 
 def _table(answer: Periods, title: str, cells_of: Callable[[Period], Cells]) -> list[Line]:
-    """Return a table with a row per period and a line above each new day; empty without cells."""
+    """Return a table with a row per period and a line per new day; empty if it has no cells."""
     rows = [cells_of(period) for period in answer.periods]
     heads = [head for head in _HEADS if any(head in row for row in rows)]
     if all(row.get("failed", "0") == "0" for row in rows):
@@ -127,7 +127,6 @@ def _of_processes(period: Period) -> Cells:
 
 
 def _notes(answer: Periods) -> list[Line]:
-    """Return notes on the accuracy of quantiles, and on missing data."""
     notes = []
     worst = max((one.error_ratio for of in answer.periods for one in of.requests), default=None)
     if worst is not None:

@@ -1,4 +1,4 @@
-"""Terminal table of a query result."""
+"""Terminal table of the result of an SQL query on a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def render_query(
     answer: QueryAnswer, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render one line per row: numbers are right-aligned, and a null is shown as a dash.
+    """Render one line per row of the result: numbers are right-aligned, a null is a dash.
 
-    Cells are cut to the terminal's width, but lines are not.
+    A cell is cut to ``width``, but a line may be longer.
     """
     head = [column.name for column in answer.columns]
     rows = [[_shown(value, width) for value in row] for row in answer.rows]

@@ -40,7 +40,7 @@ def render_columns(
 ) -> str:
     """Render one line per run; in a trend, with the change of the step since the previous run.
 
-    With ``means``, two lines are added: mean and standard deviation of each numeric column.
+    If ``means`` is given, two lines are added: mean and standard deviation per numeric column.
     """
     if not rows:
         return text([[("no runs of that name and tag", "")]], color=color, unicode=unicode)
@@ -79,7 +79,6 @@ def render_columns(
 def _mean_cells(
     wanted: Sequence[str], means: Mapping[str, ColumnMean]
 ) -> dict[str, dict[str, str]]:
-    """Return the cells of the lines for mean and standard deviation, by label and column."""
     count = max((mean.runs for mean in means.values()), default=0)
     values = {column: Cell(mean.value, mean.unit) for column, mean in means.items()}
     spread = {column: Cell(mean.sd, mean.unit) for column, mean in means.items()}

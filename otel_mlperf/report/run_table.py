@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _NAME = 8
 _TAGS = 12
-"""Minimum width of the tags; ``_NAME`` is the minimum width of the name."""
+"""Minimum columns for the tags, as ``_NAME`` is for the name."""
 _STYLES: dict[str, Style] = {"finished": "green", "running": "cyan", "imported": "dim"}
 
 

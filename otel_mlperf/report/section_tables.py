@@ -19,11 +19,11 @@ class Placed(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the section as shown in a summary."""
+        """Name of the section as shown in the summary."""
 
     @property
     def path(self) -> str:
-        """Names of the enclosing sections and of the section, joined by ``/``; empty in steps."""
+        """Names of all enclosing sections and of this one, joined by ``/``; empty in steps."""
 
     @property
     def phase(self) -> str:
@@ -31,7 +31,7 @@ class Placed(Protocol):
 
 
 def place_labels(places: Sequence[Placed]) -> list[str]:
-    """Return the sections' names; repeated names are replaced by a path or prefixed by a phase."""
+    """Return the sections' names; repeated ones become paths, or get their phase in front."""
     phases: dict[str, set[str]] = {}
     for one in places:
         phases.setdefault(one.name, set()).add(one.phase)
@@ -58,7 +58,7 @@ _FIELDS: Final = {"sd": "deviation_ns"}
 
 
 def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
-    """Return a line per kind of request, with the share of requests within the time bound."""
+    """Return a line per kind of request with its durations and the share within its time bound."""
     requests = [one for one in calls if one.category == names.REQUEST]
     return _lines("a request", requests, _OF_REQUESTS, width, _MAX_REQUESTS)
 
@@ -97,7 +97,7 @@ def _written(one: CallFigures, column: str) -> str:
 
 
 def exact_share(one: CallFigures) -> str:
-    """Return the share of calls within the bound as text; ``100 %`` only if no call exceeds it."""
+    """Return the share of calls within the bound (``100 %`` only if all are); a dash without one."""
     if one.within_share is None:
         return "–"
     if one.within == one.count:
@@ -106,7 +106,6 @@ def exact_share(one: CallFigures) -> str:
 
 
 def _notes(calls: list[CallFigures], listed: list[CallFigures]) -> list[Line]:
-    """Return notes on the bounds, the failures, and the accuracy of quantiles."""
     bounds = {one.name: one.bound_s for one in listed if one.bound_s is not None}
     texts = [f"{name} within {duration(bound * 1e9)}" for name, bound in bounds.items()]
     if failed := sum(one.errors for one in listed if one.category == names.REQUEST):
@@ -125,8 +124,6 @@ _USE_COLUMN: Final = 9
 
 
 class _Column(NamedTuple):
-    """Column of the table of resource use: one figure per section."""
-
     title: str
     measure: names.Measure
     value: str
@@ -155,11 +152,11 @@ _COLUMNS: Final = (
     _Column("waits", names.SWITCHES, "mean", figures),
     _Column("lost cpu", names.INVOLUNTARY_SWITCHES, "mean", figures),
 )
-"""Columns in descending precedence: a narrow terminal shows only the first ones."""
+"""Columns by precedence: a narrow terminal shows only the first ones."""
 
 
 def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
-    """Return a line per section with measured resource use: means per call, and maximum peaks."""
+    """Return a line per section with measured resource use: means per call, and highest peaks."""
     if not uses:
         return []
     shown = [
@@ -187,7 +184,7 @@ def _cell(use: SectionUse, column: _Column) -> str:
 
 
 def usage_texts(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the resource use of one span: ``cpu 12.1 ms``, ``memory +3.20 MB`` and so on."""
+    """Return the resource use in a span's attributes: ``cpu 12.1 ms``, ``memory +3.20 MB``, …."""
     measures = (
         ("cpu", names.CPU_NS, duration),
         ("gpu time", names.GPU_NS, duration),

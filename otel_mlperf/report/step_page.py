@@ -35,11 +35,11 @@ _CHART: Final = (8, 60)
 _SAME: Final = 5
 """Maximum number of consecutive sections of the same name that are shown singly."""
 _MAX_OPERATORS: Final[dict[Place, int]] = {"here": 4, "beside": 2, "device": 2}
-"""Maximum number of operators shown per place where they ran."""
+"""Maximum number of operators to show by the place where they ran."""
 _ALONE: Final = 8
-"""Maximum number of operators shown if all of them ran at the same place."""
+"""Maximum number of operators to show if all of them ran at the same place."""
 _MIN_OWN_SHARE: Final = 0.01
-"""Minimum share of a section's self time outside operators for this time to be shown."""
+"""Minimum share of a section's self time for time outside operators to be shown."""
 _PLACE_LABELS: Final[dict[Place, str]] = {
     "here": "",
     "beside": "  on other threads",
@@ -50,11 +50,11 @@ _NOT_THE_PROGRAMS: Final = (
     *("otel_mlperf.", "otel.", "ml.", "pytorch.", "cuda.", "exception.", "error.", "code."),
     "thread.",
 )
-"""Prefixes of attributes that were not set by the program."""
+"""Prefixes of span attributes that the user's own program did not set."""
 
 
 def span_lines(spans: list[Span], width: int) -> list[Line]:
-    """Return a line per span, with a bar of its time and profiled operators below."""
+    """Return a line per span (in depth-first order) with its time as a bar, and its operators."""
     begin = min(span.start_ns for span in spans)
     whole = max(max(span.start_ns + span.duration_ns for span in spans) - begin, 1)
     name, chart = _rooms(spans, width)
@@ -78,7 +78,6 @@ def span_lines(spans: list[Span], width: int) -> list[Line]:
 
 
 def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
-    """Return the columns for names and for the chart; a wide terminal has room for long names."""
     more = width - WIDTH
     longest = max(len(_indent(span)) + columns(_label(span, spans[0].thread)) for span in spans)
     name = _NAME + (more // 2 if more < 0 else min(more // 2, max(0, longest - _NAME)))
@@ -87,7 +86,7 @@ def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
 
 
 def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
-    """Return lines on the operators of a span; those of merged leaves follow the last leaf."""
+    """Return lines on a span's operators; those of equal leaves follow the last leaf."""
     span, alike = spans[at], [spans[at]]
     if _is_leaf(spans, at):
         place, after = _place_in_row(spans, at), _equal_leaves(spans, at)[1:]
@@ -101,10 +100,7 @@ def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
 
 
 def _label(span: Span, home: str) -> str:
-    """Return a span's name; a concurrent span's name includes its thread.
-
-    ``home`` is the thread of the outermost span.
-    """
+    """Return a span's name, with its thread if it is concurrent. ``home`` is the root's thread."""
     name = shown(span.name)
     count = span.attributes.get(names.ROLLED_UP)
     name = f"{name} ×{count:,}" if count else name
@@ -128,9 +124,9 @@ def _bar(span: Span, begin: int, whole: int, chart: int) -> str:
 
 
 def _place_in_row(spans: list[Span], at: int) -> int:
-    """Return how many leaves of the same name and depth directly precede the leaf ``at``.
+    """Return how many leaves of the same name and depth directly precede the leaf at index ``at``.
 
-    The count ends at ``_SAME + 1``; it is 0 for a span that is no leaf.
+    The count ends at ``_SAME + 1``. It is 0 for a span that is not a leaf.
     """
     span, before = spans[at], 0
     if not _is_leaf(spans, at):
@@ -141,7 +137,7 @@ def _place_in_row(spans: list[Span], at: int) -> int:
 
 
 def _equal_leaves(spans: list[Span], at: int) -> list[Span]:
-    """Return the leaves of the same name and depth from ``at`` onward; empty if only one."""
+    """Return the leaf ``at`` and the equal leaves directly after it; empty if there are none."""
     end = at
     while end < len(spans) and _same(spans, end, spans[at]):
         end += 1
@@ -165,7 +161,6 @@ def _summed(more: list[Span], room: int) -> Line:
 
 
 def _used(span: Span, width: int) -> list[Line]:
-    """Return lines on the measured resource use of the span."""
     used = usage_texts(span.attributes)
     indent = "    " + _indent(span)
     parts = wrapped("", used, width - len(indent), " · ") if used else []
@@ -173,7 +168,7 @@ def _used(span: Span, width: int) -> list[Line]:
 
 
 def _value_lines(span: Span, width: int) -> list[Line]:
-    """Return a line with the attributes set by the program, and a checkpoint's size and rate."""
+    """Return a line with the attributes that the user's program set, and a checkpoint's size."""
     values = [
         f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}"
         for key, value in span.attributes.items()
@@ -194,7 +189,7 @@ def _checkpoint(span: Span) -> list[str]:
 
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
-    """Return a line with the exception that ended a span; empty if a nested span reports it."""
+    """Return a line with the exception that ended a span; empty if a nested span shows the same."""
     message = _error_text(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
@@ -218,8 +213,8 @@ def _operator_lines(
 ) -> list[Line]:
     """Return lines on the largest operators per place, and on the sum of the other operators.
 
-    The time of operators on the section's thread is included in ``self_ns``, the section's self
-    time. The remainder of ``self_ns`` is shown as ``not in an operator``.
+    ``self_ns``, the section's self time, includes the operators on the section's thread. Its
+    remainder is shown as ``not in an operator``.
     """
     lines: list[Line] = []
     for place, few in _MAX_OPERATORS.items():
@@ -259,7 +254,7 @@ def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) ->
 _SECTION: Final = 34
 _NOT_KEPT: Final = "measured, not sampled (the first, every Nth and slow steps are)"
 _UNKNOWN_PHASE: Final = "as profiled"
-"""Text in place of the phase if only the profiler recorded the step."""
+"""Text instead of the phase if only a profiler, and not the package, recorded the step."""
 _RANKS: Final = 16
 _MIN_OUTSIDE_SHARE: Final = 0.001
 """Minimum share of a step's time for time outside the step to be shown."""
@@ -269,7 +264,7 @@ _ADDED_UP: Final = "added up, without spans: their own time is a part of the sel
 def render_step(
     step: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render a step rank by rank: its spans as a tree if sampled, else its measured sections."""
+    """Render a step per rank: as a tree of its spans if sampled, else as measured sections."""
     epoch = f" · epoch {step.epoch}" if step.epoch is not None else ""
     title = f"step {step.number}"
     lines: list[Line] = [
@@ -307,14 +302,13 @@ def _weight(of: RankStep) -> tuple[bool, bool, bool, int, int]:
 
 
 def _has_only_root(rank: RankStep) -> bool:
-    """Return whether the trace contains only the rank's step, although sections were measured."""
     return len(rank.spans) == 1 and any(one.name != UNTRACKED for one in rank.sections)
 
 
 def render_run_trace(
     trace: RunTrace, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render the trace of a run (its sections outside steps) rank by rank as a tree."""
+    """Render a run's trace, which contains its sections outside steps, as a tree per rank."""
     title = f" · run {trace.short_id} · no step: the run itself and its sections"
     lines = folded([(trace.name, "bold"), (title, "")], width)
     lines.append([(f"trace {trace.trace_id}", "dim")])
@@ -363,7 +357,6 @@ def _heading(rank: RankStep, is_step_kept: bool) -> Line:
 
 
 def _marks(rank: RankStep, width: int) -> list[Line]:
-    """Return a line with the marks that the program set in the step; empty without marks."""
     if not rank.marks:
         return []
     marks = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
@@ -371,7 +364,7 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
 
 
 def _outside(rank: RankStep) -> str:
-    """Return a text on the time within the step's span that does not count as step time."""
+    """Return a text on time in the step's span that does not count as step time."""
     if rank.outside_ns < _MIN_OUTSIDE_SHARE * rank.duration_ns:
         return ""
     reasons = f": {', '.join(rank.outside)}" if rank.outside else ""
@@ -379,7 +372,6 @@ def _outside(rank: RankStep) -> str:
 
 
 def _added_up(sections: Sequence[StepSection]) -> list[Line]:
-    """Return lines on aggregated sections, which have no spans, by name and enclosing section."""
     rows = [section for section in sections if section.aggregate]
     lines: list[Line] = [[(f"  {_ADDED_UP}", "dim")]] if rows else []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Lines below the table of a summary: goodput, loaders, machine, work, telemetry and advice."""
+"""Lines below the table of a run's summary: goodput, loaders, machine, work, telemetry, advice."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     )
 
 _MIN_SHARE: Final = 0.005
-"""Minimum share of the run's time for a kind of time to be shown."""
+"""Minimum share of the run's time for a kind of time to be listed."""
 
 
 def goodput_lines(ledger: Ledger | None, width: int) -> list[Line]:
-    """Return lines with the goodput and the kinds of time, largest first.
+    """Return lines on the goodput and the kinds of time, largest first.
 
-    Empty without productive time.
+    The list is empty if the run has no productive time.
     """
     total = 0 if ledger is None else sum(ledger.spent_ns.values())
     if ledger is None or not total or not any(ledger.spent_ns[kind] for kind in PRODUCTIVE):
@@ -67,7 +67,7 @@ _STARTED: Final = "started"
 
 
 def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
-    """Return lines on waits, queued batches, fetch times, slow workers and worker starts."""
+    """Return lines per data loader on waits, queued batches, fetch times and workers."""
     room, lines = width - LABEL, []
     for loader in loaders[:_MAX_LOADERS]:
         lines += wrapped(f"{loader.dataset}: ", list(_waits(loader)), room)
@@ -119,13 +119,13 @@ _MAX_ADDED_UP = 5
 _MAX_RANKS = 3
 _CHECKPOINTS = {names.CHECKPOINT_WRITE: "saved", names.CHECKPOINT_READ: "loaded"}
 _MAX_LINES = 8
-"""Maximum number of lines under one label."""
+"""Maximum number of lines below one label."""
 _WHOLE = 1e12
-"""Whole numbers below this limit are printed with all digits."""
+"""Whole numbers below this limit are shown with all digits."""
 
 
 def closing_lines(summary: Summary) -> list[str]:
-    """Return the lines below the table as plain text, wrapped only at 1000 columns."""
+    """Return the lines below the summary's table as plain text, wrapped only at 1000 columns."""
     lines = around_lines(summary, 1000) + telemetry_lines(summary, 1000)
     return ["".join(part for part, _ in line).rstrip() for line in lines]
 
@@ -162,7 +162,6 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
-    """Return texts on the largest aggregated sections, each with its calls and durations."""
     lines = []
     for one in aggregates[:_MAX_ADDED_UP]:
         where = f" in {shown(one.enclosing)}" if one.enclosing else ""
@@ -178,7 +177,6 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
 
 
 def _ranks(steps: StepFigures, width: int) -> list[Line]:
-    """Return a line per slow rank, with the excess time of its slow sections."""
     lines = []
     for stand_out in steps.stand_outs[:_MAX_RANKS]:
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in stand_out.more_ns.items())
@@ -189,7 +187,6 @@ def _ranks(steps: StepFigures, width: int) -> list[Line]:
 
 
 def _marks(summary: Summary, room: int) -> list[str]:
-    """Return lines on the marks that the program set on the first rank."""
     texts = [
         f"{short(mark.name, _LONGEST_NAME)} at step {mark.number:,}"
         for mark in of_first_rank(summary.marks)
@@ -225,7 +222,6 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
 
 
 def _profiled(summary: Summary, width: int) -> list[Line]:
-    """Return lines on recorded windows, omitted windows, and steps slowed down by a profiler."""
     texts = []
     if summary.windows:
         steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
@@ -243,7 +239,6 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
 
 
 def _outside(summary: Summary, room: int) -> list[str]:
-    """Return the time outside steps and its largest parts in at most two lines."""
     total = summary.outside_ns
     head = f"{duration(total)} ({percent(summary.outside_share)})"
     shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
@@ -259,12 +254,12 @@ def _outside(summary: Summary, room: int) -> list[str]:
 
 
 def _counts(total: float, part: float) -> bool:
-    """Return whether a part is shown: large enough, and not rounded to zero."""
+    """Return whether a part is shown: it is large enough, and its text does not round to zero."""
     return part >= _MIN_OUTSIDE_SHARE * total > 0 and bool(parts(total, part).strip("0."))
 
 
 def marked(name: str, summary: Summary) -> str:
-    """Return ``(never closed)`` as a suffix if the section was never closed, else empty."""
+    """Return the suffix ``(never closed)`` if the section ``name`` was never closed, else empty."""
     return " (never closed)" if name in summary.left_open else ""
 
 
@@ -274,7 +269,6 @@ def _part(total: float, share: OutsideShare) -> str:
 
 
 def _reported_values(summary: Summary, width: int) -> list[Line]:
-    """Return lines on the values that the program reported: parameters, logged values, result."""
     room, lines = width - LABEL, []
     for label, facts in (
         ("params", summary.params),
@@ -296,7 +290,6 @@ def _few(lines: list[str]) -> list[str]:
 
 
 def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
-    """Return the last value of each gauge series, by the gauge's name and label values."""
     return {
         f"{gauge.name} ({', '.join(gauge.labels.values())})"
         if gauge.labels
@@ -332,7 +325,6 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _as_of(summary: Summary) -> list[Line]:
-    """Return lines on progress, and on the time and step up to which a running run is stored."""
     lines = []
     if summary.progress is not None:
         done = summary.progress
@@ -347,7 +339,6 @@ def _as_of(summary: Summary) -> list[Line]:
 
 
 def _recorded(summary: Summary) -> Line:
-    """Return lost and pending items and the overhead as one line; empty for an imported run."""
     facts, line = summary.telemetry, Line()
     if facts.lost is not None:
         line.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
@@ -361,7 +352,6 @@ def _recorded(summary: Summary) -> Line:
 
 
 def _incomplete(facts: Telemetry) -> list[Line]:
-    """Return a warning with its remedy if spans were lost before they were measured."""
     if not facts.sections_lost:
         return []
     why = f"{plural(facts.sections_lost, 'span')} lost, the journal was full"
@@ -379,12 +369,12 @@ def _joined(label: str, parts_line: Line) -> Line:
 
 
 def _overhead(share: float) -> str:
-    """Return a share in tenths of a percent; small shares become ``<0.1 %`` instead of zero."""
+    """Return a share in tenths of a percent; a share that rounds to zero becomes ``<0.1 %``."""
     return "<0.1 %" if 0 < share < 0.0005 else f"{share * 100:.1f} %"
 
 
 def readable(path: str) -> str:
-    """Return a path relative to the working directory, or unchanged if it is not below it."""
+    """Return a path relative to the working directory, or as given if it is not below that."""
     try:
         return str(Path(path).resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):

@@ -33,7 +33,7 @@ _WIDTH: Final = 8
 
 
 def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
-    """Return a line per epoch, at most for the last 40."""
+    """Return a line per epoch, for the last 40 epochs at most."""
     if not epochs:
         return [[("  no step has an epoch: om.epochs() counts them", "dim")]]
     times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "gpu", "held")
@@ -59,7 +59,7 @@ def _columns(epoch: str, steps: str, times: Sequence[str], peaks: Sequence[str])
 _MAX_ROWS = 14
 _MAX_BRANCHES = 40
 _MIN_COLLECTED_SHARE = 0.01
-"""Minimum share of a step for collections on other threads to have a row."""
+"""Minimum share of a step for garbage collections on other threads to have a row."""
 _NO_SECTIONS = {
     RUNNING: "no step and no section has ended",
     ENDED: "its steps and sections are not stored yet",
@@ -119,12 +119,12 @@ def render_summary(
 
 
 def heading_text(summary: Summary) -> str:
-    """Return the run's name, id, outcome, ranks and duration in one line."""
+    """Return a run's name, id, outcome, ranks and duration in one line."""
     return "".join(part for part, _ in _heading(summary, 1000)[-1])
 
 
 def steps_text(steps: StepFigures) -> str:
-    """Return the figures of the steps in one line."""
+    """Return the number of steps, their mean and percentiles, and their throughput in one line."""
     return "".join(part for part, _ in _figures(steps))
 
 
@@ -149,7 +149,7 @@ def _heading(summary: Summary, width: int) -> list[Line]:
 
 
 def failure_text(summary: Summary) -> str:
-    """Return ``failed at step 37 in forward: RuntimeError: …``; empty for a run without failure."""
+    """Return ``failed at step 37 in forward: RuntimeError: …``; empty if the run did not fail."""
     failure = summary.failure
     if failure is None:
         return ""
@@ -207,7 +207,6 @@ def _is_elsewhere(row: Row) -> bool:
 
 
 def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
-    """Return the rows of ``main``, each followed by the rows of its parts (of a data wait)."""
     shown: list[Row] = []
     for row in main:
         parts = [part for part in rows if part.beside and part.inside == row.name]
@@ -216,12 +215,11 @@ def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
 
 
 def _is_nothing(row: Row) -> bool:
-    """Return whether a row is a short garbage collection, irrelevant if on another thread."""
+    """Return whether a row is of garbage collections too short to matter on another thread."""
     return row.category == names.GARBAGE_COLLECTION and row.share < _MIN_COLLECTED_SHARE
 
 
 def _bar_room(usual: int, width: int, taken: int) -> int:
-    """Return the length of a full bar in columns, adapted to the terminal's width."""
     return max(_SHORTEST_BAR, min(usual + max(0, width - WIDTH) // 2, width - taken))
 
 
@@ -239,7 +237,7 @@ def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
 
 
 def _cut(rows: list[Row]) -> list[Row]:
-    """Return the largest rows in their original order; the other rows are merged into one row."""
+    """Return the largest rows in their original order, and one row with the sum of the others."""
     if len(rows) <= _MAX_ROWS:
         return rows
     # The untracked row is always retained: without it the rows would not sum to the step.

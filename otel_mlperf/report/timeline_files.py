@@ -20,18 +20,18 @@ _TRACKS = 100_000
 
 
 class Format(Protocol):
-    """Encoder of a timeline into bytes; the lines of all tracks are numbered from 1."""
+    """Encoder of a timeline into bytes. A line is one lane of a track; numbers start at 1."""
 
     def begin(self, start_ns: int) -> bytes:
         """Return the start of the file; ``start_ns`` is the earliest Unix time in the timeline."""
         ...
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return the declaration of a new line."""
+        """Return the declaration of the line ``number``, which precedes all events on the line."""
         ...
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return the start of a slice, which is nested in the open slices of its line."""
+        """Return the start of a slice, which ends before the slices that are open on its line."""
         ...
 
     def ended(self, line: int, end_ns: int) -> bytes:
@@ -43,7 +43,7 @@ class Format(Protocol):
         ...
 
     def point(self, line: int, point: Point) -> bytes:
-        """Return a counter event with its value."""
+        """Return a counter's new value as an event."""
         ...
 
     def end(self) -> bytes:
@@ -52,7 +52,7 @@ class Format(Protocol):
 
 
 class Counts(NamedTuple):
-    """Counts of lines, slices, points and instants written."""
+    """Numbers of lines, slices, counter points and instants that were written."""
 
     lines: int
     slices: int
@@ -61,18 +61,18 @@ class Counts(NamedTuple):
 
 
 def line_name(track: TimelineTrack, lane: int) -> str:
-    """Return the label of a line: the track's name, numbered from the second lane."""
+    """Return the label of a line: the track's name, with a number from the second lane upward."""
     return f"{track.name} ({lane + 1})" if lane else track.name
 
 
 def line_place(track: TimelineTrack, lane: int) -> int:
-    """Return the sort key of a line in its process: roll-ups follow their track."""
+    """Return a line's sort key in its process; roll-ups follow the track that they belong to."""
     place = min(2 * track.place + track.rolls_up, _TRACKS - 1) * _LANES
     return track.kind * _TRACKS * _LANES + place + min(lane, _LANES - 1)
 
 
 def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], object]) -> Counts:
-    """Encode the timeline with ``form``, pass it in pieces to ``write``, and return its counts."""
+    """Pass the timeline as encoded by ``form`` to ``write`` in pieces; return what was written."""
     tracks = TimelineTracks(selected.store)
     lines = _Lines(form, write)
     slices = points = instants = 0
@@ -92,7 +92,7 @@ def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], ob
 
 
 class _Lines:
-    """Assignment of slices to lines on which they nest."""
+    """Lines of the file, to which slices are assigned so that those of a line nest."""
 
     def __init__(self, form: Format, write: Callable[[bytes], object]) -> None:
         self._form = form
@@ -104,7 +104,7 @@ class _Lines:
         return len(self._numbers)
 
     def number(self, track: TimelineTrack, lane: int) -> int:
-        """Return the number of a line; a new line is first declared in the file."""
+        """Return the number of a line, which is first declared in the file if it is new."""
         number = self._numbers.get((track, lane))
         if number is None:
             number = self._numbers[track, lane] = len(self._numbers) + 1
@@ -112,7 +112,7 @@ class _Lines:
         return number
 
     def slice(self, piece: Slice) -> None:
-        """Write a slice on a line where it nests; slices must be sorted by start."""
+        """Write a slice on a line where it nests. Slices must come in the order of their starts."""
         lanes = self._lanes.get(piece.track)
         if lanes is None:
             lanes = self._lanes[piece.track] = Lanes()
@@ -121,7 +121,6 @@ class _Lines:
         self._write(self._form.slice(self.number(piece.track, placed.lane), piece))
 
     def close(self) -> None:
-        """End all open slices."""
         for track, lanes in self._lanes.items():
             self._end(track, lanes.close())
 

@@ -28,9 +28,9 @@ _LONGEST_KERNEL: Final = 40
 
 
 def context_of(comparison: Comparison, baseline: str) -> list[str]:
-    """Return the context of verdicts: baseline, other differences, slower kernels and commands.
+    """Return notes on the comparison: its runs, other differences, slower kernels and commands.
 
-    ``baseline`` is the baseline as named on the command line.
+    ``baseline`` is the baseline run or file as named on the command line.
     """
     before, after = comparison.before, comparison.after
     texts = [
@@ -59,7 +59,7 @@ def render_verdicts(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render one entry per verdict, then the ``context`` if any verdict is a breach."""
+    """Render one entry per verdict, then ``context`` if any verdict makes the check fail."""
     lines: list[Line] = []
     for verdict in verdicts:
         first, *more = broken(verdict.said, width - _LEVEL) or [""]
@@ -71,14 +71,14 @@ def render_verdicts(
 
 
 def is_broken(verdicts: Sequence[Verdict]) -> bool:
-    """Return whether any verdict is a breach, or states that nothing was compared."""
+    """Return whether the check fails: a verdict is a breach, or nothing could be compared."""
     return any(verdict.level in _BROKEN for verdict in verdicts)
 
 
 def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = ()) -> str:
-    """Return the verdicts as a JUnit test report for CI servers.
+    """Return the verdicts as a JUnit test report with the name ``suite``, for CI servers.
 
-    Each failure contains the ``context`` as well, since CI servers show failures one by one.
+    Each failure also contains ``context``, because CI servers show failures one by one.
     """
     failures = sum(verdict.level in _BROKEN for verdict in verdicts)
     root = Xml.Element(
@@ -97,7 +97,7 @@ def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = 
 def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ()) -> str:
     """Return GitHub Actions workflow commands: an error per breach, a warning per unclear change.
 
-    The first error also contains the ``context``.
+    The first breach also contains ``context``. If nothing was compared, that is an error, too.
     """
     kinds = {"breach": "error", "nothing": "error", "warn": "warning"}
     shown, rest = "", list(context)

@@ -1,1 +1,1 @@
-"""HTML page of a run: one self-contained file."""
+"""HTML page of a run, which is one self-contained file."""

@@ -12,7 +12,7 @@ _LAST: Final = 19
 
 
 def main(argv: list[str]) -> int:
-    """Write the page and return the exit code.
+    """Write the HTML page and return the process's exit code.
 
     ``argv[0]`` is a JSON list: run folder, output file, timeout in seconds.
     """

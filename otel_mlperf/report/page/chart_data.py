@@ -1,8 +1,8 @@
 """Chart data of a run's page as JSON-ready values, and SVG paths of its histograms.
 
 Times are in seconds since the start of the run, all other values in the unit of their chart.
-Numbers are rounded to six significant digits: more than a screen can show, and half the size of
-full precision.
+Numbers have at most six significant digits, which is more than a screen can show, and halves the
+size of the data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HISTOGRAM_BAR: Final = 0.9
 
 
 def chart_data(page: RunPage) -> dict[str, Any]:
-    """Return the page's charts by id, its events (``moments``), and the run's duration."""
+    """Return the page's charts by id, its events (``moments``), and its run's duration."""
     data = course_data(page)
     if page.ranks is not None:
         data["charts"]["rank-map"] = _rank_map(page.ranks, page.begin_ns)
@@ -36,7 +36,7 @@ def chart_data(page: RunPage) -> dict[str, Any]:
 
 
 def course_data(course: RunCourse) -> dict[str, Any]:
-    """Return the same as ``chart_data``, with only the charts over time."""
+    """Return the same keys as ``chart_data``, with only those charts whose x axis is time."""
     begin = course.begin_ns
     charts: dict[str, Any] = {}
     if course.steps is not None:
@@ -51,7 +51,7 @@ def course_data(course: RunCourse) -> dict[str, Any]:
 
 
 def points_text(steps: StepBuckets) -> str:
-    """Return a sentence on how many steps a point of the step charts represents."""
+    """Return a sentence on how many steps each point of the step charts represents."""
     if steps.size == 1:
         return "Each point is one step"
     return f"Each point stands for {plural(steps.size, 'step')} in a row"
@@ -100,7 +100,7 @@ def _step_charts(steps: StepBuckets, begin_ns: int, colors: dict[str, str]) -> d
 
 
 def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
-    """Return a chart's lines over the union of their times; None where a line has no value."""
+    """Return a chart whose lines share the union of their times; None where a line has no value."""
     times = sorted({at for line in chart.lines for at in line.time_ns})
     series = [
         {
@@ -143,14 +143,14 @@ def _short(values: Iterable[float | None]) -> list[float | None]:
 
 
 def histogram_title(histogram: DurationHistogram) -> str:
-    """Return a histogram's title: the section's name, with the phase if it is in steps."""
+    """Return a section's name as title, with the phase if the section is in steps."""
     if not histogram.in_step:
         return histogram.name
     return f"{histogram.name} in {histogram.place} steps"
 
 
 def histogram_path(histogram: DurationHistogram) -> str:
-    """Return all bars as one SVG path; the highest bar has ``HISTOGRAM_HEIGHT``."""
+    """Return all bars of a histogram as one SVG path, the highest with ``HISTOGRAM_HEIGHT``."""
     max_count, high = max(histogram.counts), HISTOGRAM_HEIGHT
     return "".join(
         f"M{at} {high}v-{max(1.0, high * count / max_count):.1f}h{_HISTOGRAM_BAR}V{high}z"
@@ -160,12 +160,12 @@ def histogram_path(histogram: DurationHistogram) -> str:
 
 
 def histogram_note(histogram: DurationHistogram) -> str:
-    """Return the number of durations and the range of the highest bar."""
+    """Return the number of durations in a histogram, and the range of its highest bar, as text."""
     at = histogram.counts.index(max(histogram.counts))
     low, high = histogram.edges_ns[at : at + 2]
     return f"{sum(histogram.counts):,}; most between {duration(low)} and {duration(high)}"
 
 
 def histogram_ends(histogram: DurationHistogram) -> tuple[str, str]:
-    """Return the labels of the histogram's left and right edge."""
+    """Return the labels of a histogram's left and right edge, which are durations."""
     return duration(histogram.edges_ns[0]), duration(histogram.edges_ns[-1])

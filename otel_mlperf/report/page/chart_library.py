@@ -26,16 +26,16 @@ CHECKSUMS: Final = {
     STYLE: "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     LICENCE: "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
-"""SHA-256 of each file as published."""
+"""SHA-256 of each file of uPlot as its authors published it."""
 
 
 def checksums() -> dict[str, str]:
-    """Return the checksums of the local files."""
+    """Return the SHA-256 of each local file in ``CHECKSUMS``, by file name."""
     return {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in CHECKSUMS}
 
 
 def renew(package: Path) -> None:
-    """Replace the local files by those of an unpacked npm package.
+    """Replace the local files of uPlot with those of ``package``, an unpacked npm package.
 
     Raises:
         OSError: a file of the package is missing.

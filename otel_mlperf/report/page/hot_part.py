@@ -49,23 +49,23 @@ _MAX_GROWTH_ROWS: Final = 12
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
-    """Return the first sections (those with the most time), then all profiler windows."""
+    """Return the ``MOST_SECTIONS`` sections with most time, then those of profiler windows."""
     profiled = [one for one in hot if one.kind != "window"]
     return [*profiled[:MOST_SECTIONS], *(one for one in hot if one.kind == "window")]
 
 
 def parts(section: HotSection) -> Sequence[HotPart]:
-    """Return the largest functions or lines of a section."""
+    """Return a section's ``MOST_PARTS`` most expensive functions or lines."""
     return section.spots[:MOST_PARTS]
 
 
 def asides(section: HotSection) -> list[str]:
-    """Return notes on calls that the figures do not include."""
+    """Return texts on the calls of a section that were not profiled; empty if all were."""
     return left_out_texts(section) + [passed_over_text(section)] * bool(section.passed_over)
 
 
 def what(section: HotSection) -> str:
-    """Return the heading for a section's rows: ``function`` or ``line``."""
+    """Return the heading of the first column of a section's table: ``function`` or ``line``."""
     return "function" if section.kind in ("calls", "window") else "line"
 
 
@@ -80,7 +80,7 @@ def place(part: HotPart) -> str:
 
 
 def more(hot: Sequence[HotSection]) -> str:
-    """Return the number of omitted sections and rows as text; empty if none are omitted."""
+    """Return how many sections and rows the page omits, as text; empty if it omits none."""
     rows = sum(max(0, len(one.spots) + one.more - MOST_PARTS) for one in sections(hot))
     omitted = len(hot) - len(sections(hot))
     texts = [plural(omitted, "more section")] * bool(omitted) + [plural(rows, "more row")] * bool(
@@ -90,15 +90,15 @@ def more(hot: Sequence[HotSection]) -> str:
 
 
 def growths(found: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
-    """Return the most recent memory growth reports."""
+    """Return the last few memory growths, each between two points of the user's program."""
     return found[-_MAX_GROWTHS:]
 
 
 def growth_tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
-    """Return the kinds of a growth report that have rows, each with its largest rows."""
+    """Return the kinds of rows that a memory growth has, each with its largest rows."""
     return [(what, rows[:_MAX_GROWTH_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
 
 
 def growth_first(row: GrowthRow) -> str:
-    """Return the first cell of a row: a name, or the location of a line."""
+    """Return the first cell of a row of a memory growth: a name, or a line's location."""
     return file_place(row.file, row.line) if row.file else row.name

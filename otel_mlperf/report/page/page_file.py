@@ -2,7 +2,7 @@
 
 The template escapes every inserted text. Styles, scripts and the chart data are embedded in the
 file. The file's content security policy (CSP) permits only these scripts and forbids all network
-requests: even if a name were interpreted as a tag, no code of it would run.
+requests, so that even a name that a browser took for a tag could not run any code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Tile(NamedTuple):
-    """Tile of the page: one number with its label and a note."""
+    """One number at the top of the page, with its label and a note below (empty: no note)."""
 
     label: str
     value: str
@@ -47,7 +47,7 @@ class Tile(NamedTuple):
 def headline(page: RunPage) -> str:
     """Return a sentence on the mean step time and the section with the largest share of it.
 
-    For a run without steps, the sentence is about the busy share of devices, or else the outcome.
+    For a run without steps, it is about the busy share of profiled devices, or else the outcome.
     """
     summary = page.summary
     devices = page.kernels.total if page.kernels else None
@@ -67,7 +67,7 @@ def headline(page: RunPage) -> str:
 
 
 def tiles(page: RunPage) -> list[Tile]:
-    """Return one tile per number that is known for the run."""
+    """Return the page's tiles; a number that is unknown for the run has no tile."""
     return [*_step_tiles(page.summary), *_run_tiles(page.summary), *_machine_tiles(page.summary)]
 
 
@@ -107,11 +107,11 @@ def _machine_tiles(summary: Summary) -> Iterable[Tile]:
 
 
 _ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")
-"""Escaped control character in JSON; not matched if its backslash is itself escaped."""
+"""Escaped control character in JSON. A backslash that is itself escaped does not start one."""
 
 
 def render_page(page: RunPage) -> str:
-    """Return the text of the whole HTML file."""
+    """Return the whole HTML file of a run as text."""
     return _rendered(
         "page.html.jinja",
         page,
@@ -129,7 +129,7 @@ def render_page(page: RunPage) -> str:
 
 
 def render_charts(course: RunCourse) -> str:
-    """Return the text of an HTML file with only the charts over time; empty without charts."""
+    """Return an HTML file with only the charts over time, as text; empty if the run has none."""
     if not (course.steps or course.charts):
         return ""
     return _rendered("charts.html.jinja", course, chart_data.course_data(course))
@@ -189,12 +189,11 @@ def _time(ns: int) -> str:
 
 
 def _width(share: float) -> str:
-    """Return a share as a CSS width."""
     return f"{100 * min(1.0, max(0.0, share)):.2f}%"
 
 
 def _policy(scripts: list[str]) -> str:
-    """Return the content security policy; inline styles are allowed for the widths of bars."""
+    """Return the content security policy; the widths of bars need inline styles."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
@@ -204,9 +203,9 @@ def _policy(scripts: list[str]) -> str:
 
 
 def _safe_json(data: dict[str, Any]) -> str:
-    """Return JSON with ``<``, ``>``, ``&``, line separators and control characters neutralized.
+    """Return JSON without ``<``, ``>``, ``&``, line separators and control characters.
 
-    Names from the program therefore cannot close the enclosing script element.
+    Names from the user's program therefore cannot close the script element that contains the JSON.
     """
     text = msgspec.json.encode(data).decode()
     for char in "<>&\u2028\u2029":

@@ -1,6 +1,6 @@
 """Rows of the tables on a run's page.
 
-The template calls these functions: they select, sort and format the rows.
+The page's template calls these functions, which select, sort and format the rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 _MAX_FOLDERS: Final = 2
-"""Maximum folders of a path to show; the browser shows the whole path on hover."""
+"""Maximum number of a path's folders to show; the browser shows the whole path on hover."""
 
 
 def file_place(file: str, line: int) -> str:
-    """Return a location as ``folder/folder/file:line``, with only the last folders of the path."""
+    """Return a source location as ``folder/folder/file:line``, with at most two folders."""
     *folders, name = file.split(os.sep)
     return f"{'/'.join([*folders[-_MAX_FOLDERS:], name])}:{line}"
 
@@ -52,9 +52,9 @@ class RankLine(NamedTuple):
     rank: int
     mean_ns: float
     more: float
-    """Excess over the median step time of all ranks, as a share of the median."""
+    """Excess over the median of all ranks' mean step times, as a share of this median."""
     parts: list[tuple[str, str, float]]
-    """Name, colour and time of each section of the rank, and of the untracked time."""
+    """Name, CSS class and mean time (ns) of each section of the rank, and of untracked time."""
     stands_out: bool
 
 
@@ -66,7 +66,7 @@ def color(category: str, at: int) -> str:
 
 
 def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
-    """Return the sections of a step, each with its colour; with ``beside`` the concurrent ones."""
+    """Return the sections in a step (or concurrent: ``beside``), each with its CSS class."""
     if summary.steps is None:
         return []
     colors = section_colors(summary)
@@ -76,24 +76,24 @@ def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
 
 
 def section_colors(summary: Summary) -> dict[str, str]:
-    """Return CSS classes of colours by section name; the whole page uses these colours."""
+    """Return CSS classes by section name; a section has the same colour on the whole page."""
     if summary.steps is None:
         return {}
     return {row.name: color(row.category, at) for at, row in enumerate(summary.steps.rows)}
 
 
 def calls(summary: Summary) -> list[CallFigures]:
-    """Return the calls with the most total time, in descending order."""
+    """Return the ``MOST_CALLS`` sections with the most total time, in descending order."""
     return sorted(summary.calls, key=lambda call: -call.sum_ns)[:MOST_CALLS]
 
 
 def call_color(call: CallFigures, summary: Summary) -> str:
-    """Return the colour of the call's section; calls outside steps share a neutral colour."""
+    """Return the CSS class of the section's colour; ``none`` if the calls are outside steps."""
     return section_colors(summary).get(call.name, "none") if call.in_step else "none"
 
 
 def place(call: CallFigures) -> str:
-    """Return where the calls of a section are made: the phase of steps, or the outer section."""
+    """Return where a section's calls are made, as text: the steps of a phase, or a section."""
     if call.in_step:
         return f"in {call.phase} steps" + ", concurrent" * call.beside
     around = call.path.rpartition("/")[0]
@@ -101,12 +101,12 @@ def place(call: CallFigures) -> str:
 
 
 def frequency(call: CallFigures, summary: Summary) -> str:
-    """Return the number of calls per second of the run, summed over all ranks, as text."""
+    """Return the number of calls per second of the run, over all ranks, as text."""
     return figures(call.count / (summary.duration_ns / 1e9)) if summary.duration_ns else ""
 
 
 def ranks(summary: Summary) -> list[RankLine]:
-    """Return the slowest ranks, in descending order of step time; empty for a single rank."""
+    """Return the ``MAX_RANKS`` slowest ranks, slowest first; empty for a run with a single rank."""
     if summary.steps is None or len(summary.steps.ranks) < 2:
         return []
     usual = median(rank.mean_ns for rank in summary.steps.ranks)
@@ -126,12 +126,12 @@ def ranks(summary: Summary) -> list[RankLine]:
 
 
 def signed(share: float) -> str:
-    """Return a percentage such as ``+3.1 %``; negative values that round to zero get a plus."""
+    """Return a share as a percentage with its sign, such as ``+3.1 %``; zero gets a plus."""
     return f"{round(100 * share, 1) + 0.0:+.1f} %"
 
 
 def ledger(summary: Summary) -> list[tuple[str, int, float, str]]:
-    """Return the breakdown of the run's time: kind, time, share and colour, largest first.
+    """Return the breakdown of the run's time, largest first: kind, nanoseconds, share, CSS class.
 
     The list is empty if all time is of the kind ``other``.
     """
@@ -161,20 +161,20 @@ _LEDGER: Final = {
 
 
 def kernels(found: Kernels) -> list[tuple[KernelRow, str]]:
-    """Return the first (longest) kernels, each with a name that fits into a line."""
+    """Return the first (longest) kernels, each with a name that fits into a row."""
     shown = found.rows[:MOST_KERNELS]
     return list(zip(shown, short_names([row.name for row in shown], _KERNEL_NAME), strict=True))
 
 
 def has_sections(summary: Summary) -> bool:
-    """Return whether a run without steps has any section."""
+    """Return whether any section was called in a run without steps."""
     return any(branch.count for branch in summary.tree)
 
 
 def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
-    """Return the change of the step, then of its sections, largest first.
+    """Return the change of the step, then those of its sections, largest first.
 
-    Each change has its text and its size relative to the largest change, from 0 to 1.
+    Each change comes with its text, and its size relative to the largest change, from 0 to 1.
     """
     if not comparison.times:
         return []
@@ -185,7 +185,7 @@ def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
 
 
 def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Return the measures other than times of two runs as texts: name, before and after."""
+    """Return name, value before and value after of each compared measure except times, as texts."""
     return [
         (NUMBERS[one.name], measured(one.name, one.before), measured(one.name, one.after))
         for one in comparison.numbers
@@ -212,7 +212,7 @@ def environment(summary: Summary) -> list[tuple[str, str]]:
 
 
 def recording(summary: Summary) -> list[str]:
-    """Return notes on lost and pending data, overhead, and steps excluded from the figures."""
+    """Return notes on lost and pending data, overhead, and steps that the figures exclude."""
     telemetry = summary.telemetry
     texts = []
     if telemetry.lost is not None:
