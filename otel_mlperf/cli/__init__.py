@@ -1,8 +1,8 @@
 """Entry point of the command line: dispatch of commands, and exit codes for errors.
 
 ``main`` is the only place that maps errors to exit codes. A command's module is imported when the
-command is called, and imports libraries when the command runs: ``otel-mlperf run``, which replaces
-itself by the program, imports none of them.
+command is called, and imports libraries when the command runs, so that ``otel-mlperf run``, whose
+process becomes the user's program, imports none of them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NOT_WRITTEN = 74
 _ACTING = frozenset({"run", "import", "export", "report", "profile", "serve", "--recover"})
 """Commands (and an option) with side effects.
 
-They fail if the reader of their output closes the pipe, since their remaining work is then not
+They fail if the reader of their output closes the pipe, because their remaining work is then not
 done."""
 
 
 def main() -> NoReturn:
-    """Run the command in ``sys.argv``, and exit."""
+    """Run the command in ``sys.argv``, and exit with its exit code."""
     _replace_closed_streams()
     try:
         _dispatch(sys.argv[1:])
@@ -51,12 +51,12 @@ def main() -> NoReturn:
 
 
 def _replace_closed_streams() -> None:
-    """Replace standard streams that the shell closed (``>&-``), which are None, by ``/dev/null``.
+    """Replace standard streams that the shell closed (``>&-``) with ``/dev/null``.
 
-    Commands then need no check for None. The replacement also occupies the descriptors: otherwise a
-    file opened later could get the descriptor of a standard stream, and a library's output would be
-    written into this file. Python does not pass the replacements on to a program that replaces this
-    process: for the program started by ``run`` the streams remain closed.
+    Such streams are None in Python: commands need no check for None after the replacement. It also
+    occupies the descriptors. Otherwise a file opened later could get the descriptor of a standard
+    stream, and a library's output would be written into this file. A program that ``run`` starts in
+    place of this process does not inherit the replacements: its streams remain closed.
     """
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
@@ -79,7 +79,7 @@ def _show_warning(
 
 
 def _forget_output() -> None:
-    """Discard unwritable output, so that Python does not fail again on exit."""
+    """Discard output that cannot be written, so that Python does not fail again on exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, AttributeError):
@@ -104,10 +104,10 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def _make_room() -> None:
-    """Ensure that the address space limit allows loading the libraries of commands.
+    """Ensure that the address space limit leaves room for the libraries of commands.
 
     Raises:
-        NoRoom: the address space limit is too low.
+        NoRoom: the limit is too low, and cannot be raised sufficiently.
     """
     from otel_mlperf.own_processes import AGENT_BYTES, lift_limit, room_of_next, shortage
 

@@ -1,4 +1,4 @@
-"""Registry of the commands, with lazy import of their modules."""
+"""Registry of the commands; the module of a command is imported when it is used."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ _ELSEWHERE: Final = {
     "periods": "summary --every 1h", "recover": "doctor --recover", "schema": "reference schema",
     "send": "export --otlp",
 }  # fmt: skip
-"""Names that users may try, each with the command to use instead."""
+"""Names that are not commands but that users may try, each with the command to use instead."""
 
 
 class _Lazy(TyperGroup):
-    """Command group that imports the module of a command on first use."""
-
     def list_commands(self, ctx: Any) -> list[str]:
         return [*_COMMANDS]
 
@@ -63,7 +61,7 @@ class _Lazy(TyperGroup):
 
 
 def call(arguments: list[str]) -> None:
-    """Run one command; an invalid command line exits with code 2."""
+    """Run the command in ``arguments``; an invalid command line exits with code 2."""
     app = typer.Typer(
         cls=_Lazy, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
     )

@@ -103,7 +103,6 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
 
 
 def _all(importer: Importer, traces: list[Path], stream: TextIO | None) -> list[Imported]:
-    """Import the traces one after the other, and print the result of each."""
     from otel_mlperf.report.import_notes import imported_lines
     from otel_mlperf.terminal_lines import shown_in, text, width_of
 

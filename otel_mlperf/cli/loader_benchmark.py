@@ -1,4 +1,4 @@
-"""Benchmark of a data loader that determines the best setting."""
+"""Implementation of ``profile --loader``: a benchmark that finds a data loader's best setting."""
 
 from __future__ import annotations
 

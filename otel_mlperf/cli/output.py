@@ -15,15 +15,15 @@ if TYPE_CHECKING:
         """Function that renders an answer as text for a terminal."""
 
         def __call__(self, *, width: int, color: bool, unicode: bool) -> str:
-            """Return the text; ``unicode`` allows characters outside ASCII."""
+            """Return the text in ``width`` columns; ``unicode`` allows characters outside ASCII."""
             ...
 
 
 def to_json(answer: Any) -> str:
     """Return an answer as indented JSON; times remain in nanoseconds (``_ns``).
 
-    Names in the answer may come from untrusted programs: characters that control a terminal or
-    change the text direction are escaped. They can only occur within JSON strings.
+    Names in an answer may come from untrusted programs. Characters that control a terminal or
+    change the direction of text are therefore escaped; they only occur within JSON strings.
     """
     import msgspec
 
@@ -37,14 +37,14 @@ def _escaped(char: re.Match[str]) -> str:
 
 
 def echo(message: str) -> None:
-    """Print a message about the command's result on standard output."""
+    """Print a message about the command's result to standard output."""
     from otel_mlperf.terminal_lines import visible
 
     print(visible(message), flush=True)
 
 
 def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
-    """Print an answer: as JSON, or as the text that ``render`` returns."""
+    """Print an answer as JSON, or as the text that ``render`` returns."""
     from otel_mlperf.terminal_lines import shown_in, width_of
 
     if as_json:
@@ -55,7 +55,7 @@ def print_answer(answer: Any, render: Render, *, as_json: bool) -> None:
 
 
 def warn(message: str) -> None:
-    """Print a warning about a problem that does not stop the command, on standard error."""
+    """Print a warning about a problem that does not stop the command to standard error."""
     from otel_mlperf.terminal_lines import visible
 
     print(f"otel-mlperf: {visible(message)}", file=sys.stderr, flush=True)
@@ -65,11 +65,11 @@ _UNSEEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-"""Control characters above ASCII's, and characters that reorder, break or hide text."""
+"""Control characters beyond ASCII's first 32, and characters that reorder, break or hide text."""
 
 
 class Status:
-    """Status line on standard error if it is a terminal; prints nothing otherwise."""
+    """Status line on standard error; without a terminal there, nothing is shown."""
 
     def __init__(self) -> None:
         self._status: Any = None
@@ -90,7 +90,7 @@ class Status:
 
 
 class Progress:
-    """Progress bar on standard error, for the bytes read of several files; terminals only."""
+    """Progress bar of the bytes read from several files, shown if standard error is a terminal."""
 
     def __init__(self, traces: list[Path]) -> None:
         self._bar: Any = None
@@ -120,7 +120,7 @@ class Progress:
             self._bar.stop()
 
     def of(self, trace: Path) -> Callable[[int], None] | None:
-        """Return a callback for the number of bytes read of ``trace``; None without a terminal."""
+        """Return a callback for the number of bytes read of ``trace``; None without a bar."""
         if self._bar is None:
             return None
         from otel_mlperf.terminal_lines import visible
@@ -133,7 +133,7 @@ class Progress:
         return read
 
     def write(self, text: str, stream: TextIO) -> None:
-        """Write whole lines of the command's output without disturbing the bar."""
+        """Print whole lines of the command's output to ``stream`` without disturbing the bar."""
         self._pause(lambda: print(text, end="", file=stream, flush=True))
 
     def _pause(self, output: Callable[[], None]) -> None:
@@ -145,5 +145,5 @@ class Progress:
         self._bar.start()
 
     def warn(self, message: str) -> None:
-        """Print a warning without disturbing the bar."""
+        """Print a warning to standard error without disturbing the bar."""
         self._pause(lambda: warn(message))

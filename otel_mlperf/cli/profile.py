@@ -111,7 +111,6 @@ def _profile_steps(
 
 
 def _wait(run: RunFolder, requested: list[PendingRequest]) -> None:
-    """Print the result of each request; Ctrl-C withdraws requests that no process has started."""
     traces: dict[int, Path] = {}
     try:
         for window in requested:

@@ -1,4 +1,4 @@
-"""``otel-mlperf query``: SQL query of a run's tables."""
+"""``otel-mlperf query``: SQL query on a run's tables."""
 
 from __future__ import annotations
 

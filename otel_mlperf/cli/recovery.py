@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def recover(run: str | None, endpoint: str | None) -> None:
     """Read journals that killed processes left, and deliver the buffered data of ``run``.
 
-    Without ``run``, the journals of all runs of this user on this node are read, but nothing is
-    delivered. Nothing is sent to a destination that is configured only in the run folder: a message
-    shows how to send the data.
+    If ``run`` is None, the journals of all runs of this user on this node are read, but nothing is
+    delivered. Nothing is sent to a destination that only the run folder names: a message shows how
+    to send the data there.
     """
     from otel_mlperf.agent.lifecycle.run_recovery import (
         deliver_rest,
@@ -63,7 +63,6 @@ def recover(run: str | None, endpoint: str | None) -> None:
 
 
 def _hint(run: RunFolder, environ: Mapping[str, str], requests: str) -> str:
-    """Return a sentence about requests whose destination the caller has not configured."""
     from otel_mlperf.settings.run_settings import read_stored
 
     settings, recorded = read_stored(run.path, environ)

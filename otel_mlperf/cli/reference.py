@@ -68,7 +68,7 @@ def _print_schema(command: str | None) -> None:
 
 
 def answers() -> dict[str, Any]:
-    """Return the answer type (or union of types) of each command with ``--json``."""
+    """Return the type of the JSON answer (or a union of types) by the name of its command."""
     from otel_mlperf.analysis.comparison.bounds import Verdicts
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, Comparisons
     from otel_mlperf.analysis.comparison.run_columns import RunColumns

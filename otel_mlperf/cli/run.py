@@ -1,7 +1,7 @@
 """``otel-mlperf run``: recording of an unmodified program.
 
-Imports are limited to the standard library and the modules that start the program, since this
-process becomes the program.
+Only the standard library and the modules that start the program are imported, because this process
+becomes the user's program.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _VALUES: Final = {"--name": "NAME", "--profile": "SCHEDULE", "--level": "LEVEL"}
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by the program in ``arguments``, the arguments after ``run``.
+    """Replace this process with the program in ``arguments``, which follow the word ``run``.
 
     Raises:
-        ConfigError: the settings are invalid; the program could only report this too late.
+        ConfigError: the settings are invalid, which the program could report only too late.
         NoSuchProgram: the script, module or command does not exist.
         UsageError: the options before the program are invalid, or the program is missing.
     """
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
-    """Parse the options of ``run``, and the program with its arguments that follows them."""
+    """Parse the options of ``run``, and the user's program with its own arguments after them."""
     rest = list(arguments)
     given: dict[str, str] = {}
     while rest and rest[0].startswith("--") and rest[0] != "--":

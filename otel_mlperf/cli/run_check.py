@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.comparison.comparison_shapes import RunMeasures
 
 NOTHING_COMPARED_CODE = 3
-"""Exit code if nothing could be compared: the check has neither passed nor found a slowdown."""
+"""Exit code if nothing could be compared, so that the check has neither passed nor failed."""
 
 
 class CheckOptions(NamedTuple):
-    """Options of the check: bounds, tolerance, and the files and formats of the output."""
+    """Options of the regression check: bounds, tolerance, and the files to write."""
 
     bounds: list[str]
-    """Bounds, such as ``train.step.p95=20ms``."""
+    """Bounds on the run's measures, such as ``train.step.p95=20ms``."""
     tolerance: float
-    """Allowed slowdown relative to the baseline."""
+    """Allowed slowdown relative to the baseline: 0.05 is five percent."""
     write_baseline: Path | None
-    """Baseline file to write from the run's measures; None: none."""
+    """Baseline file to which the run's measures are written; None: no such file."""
     junit: Path | None
-    """JUnit test report to write for a CI server; None: none."""
+    """JUnit test report to write for a CI server; None: no such file."""
     is_github: bool
     """Whether to print annotations for GitHub Actions."""
 
 
 def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json: bool) -> None:
-    """Check a run, and print a line for each breach and one for the step.
+    """Check a run against its bounds and ``baseline``; print a line per breach and on the step.
 
-    Exits with 1 on a breach, and with 3 if nothing could be compared: the run and its baseline have
-    neither steps nor sections in common. Only a significant slowdown is a breach; a message reports
-    if there are too few steps to decide.
+    The process exits with 1 on a breach, and with 3 if nothing could be compared, because the run
+    and its baseline have neither steps nor sections in common. Only a significant slowdown is a
+    breach; if there are too few steps to decide, a message reports this.
     """
     from functools import partial
 

@@ -13,7 +13,7 @@ from otel_mlperf.settings.config import ENDPOINT
 
 
 def send(run: str, endpoint: str | None) -> None:
-    """Send the sampled spans of a run to ``endpoint`` (default: the environment's endpoint).
+    """Send the sampled spans of a run to ``endpoint`` (None: the environment's endpoint).
 
     Sending spans repeatedly is harmless, since their ids do not change.
     """

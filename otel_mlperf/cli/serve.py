@@ -47,9 +47,9 @@ def serve(
 
 
 def _serve_runs(run: str | None, *, once: bool) -> None:
-    """Run an agent for ``run``, or for each run of this user on this node.
+    """Run an agent for ``run`` or, if it is None, for each run of this user on this node.
 
-    With ``once``, return when all served runs have ended; otherwise never.
+    If ``once`` is set, return when all served runs have ended; otherwise never return.
     """
     from otel_mlperf.agent.lifecycle.agent_process import serve
     from otel_mlperf.agent.lifecycle.run_recovery import folders_to_read
@@ -75,7 +75,6 @@ def _serve_runs(run: str | None, *, once: bool) -> None:
 
 
 def _serve_assistant() -> None:
-    """Serve an AI assistant over MCP on standard input and output until the input ends."""
     from otel_mlperf.cli.output import warn
     from otel_mlperf.errors import MissingPackage
 

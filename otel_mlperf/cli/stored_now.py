@@ -1,4 +1,4 @@
-"""Wait for the agent to store all current records of a run."""
+"""Wait until the agent has stored what a run has recorded so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def wait_for_now(folder: RunFolder) -> list[str]:
-    """Wait until all current records are stored; return messages about missing records."""
+    """Wait until the run's current records are stored; return messages on missing ones."""
     from otel_mlperf.journal.journal_folder import folders_of_run
     from otel_mlperf.journal.stored_wait import find_left, request_tables, wait_for_tables
     from otel_mlperf.store.table_reader import load_duckdb

@@ -148,7 +148,6 @@ def _print_breakdown(  # noqa: PLR0913 - one for each option
 
 
 def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
-    """Return the summary as HTML, with the run's charts if the summary covers the whole run."""
     from otel_mlperf.analysis.page.page_contents import read_course
     from otel_mlperf.report.notebook import render_cell, render_html
     from otel_mlperf.store.table_reader import Store
@@ -159,7 +158,7 @@ def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
 
 
 def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:
-    """Return the journals (``JOURNAL:SLOT``) that were not fully stored before the timeout."""
+    """Return messages on journals (``JOURNAL:SLOT``) not fully stored before the timeout."""
     from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
     from otel_mlperf.store.table_reader import load_duckdb
 
@@ -169,9 +168,9 @@ def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:
 
 
 def _ended(answer: Summary, journals: list[str]) -> Summary:
-    """Return the summary with outcome and duration of an ended run.
+    """Return the summary with outcome and duration of an ended run, taken from its journals.
 
-    They are taken from the journals, since the tables do not contain the end of the run yet.
+    The tables do not contain the end of the run yet.
     """
     from otel_mlperf.analysis.run.run_processes import ENDED
     from otel_mlperf.journal.stored_wait import find_duration

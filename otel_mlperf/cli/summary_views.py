@@ -1,4 +1,4 @@
-"""Alternative views of ``otel-mlperf summary``: by period, and by function."""
+"""Alternative views of the command ``summary``: by period, and by function."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 def print_periods(
     run: str, every: str, rank: int | None, phase: str | None, *, as_json: bool
 ) -> None:
-    """Print the figures of a run for each period of length ``every``; the run may be running."""
+    """Print a run's figures for each period of the length ``every``, such as ``15m``."""
     from functools import partial
 
     from msgspec.structs import replace
@@ -27,7 +27,7 @@ def print_periods(
 def print_functions(
     run: str, section: str | None, rank: int | None, top: int | None, *, as_json: bool
 ) -> None:
-    """Print the functions and lines of profiled sections with the most time or allocated memory."""
+    """Print the ``top`` functions and lines of profiled sections by time or allocated memory."""
     from functools import partial
 
     from otel_mlperf.analysis.profiles.hot_spots import find_hot

@@ -64,7 +64,7 @@ def _watched(
 ) -> Live:
     """Draw frames on the alternate screen until the run ends or the user quits.
 
-    Return the last state. The terminal is restored.
+    The terminal is restored, and the last state returned.
     """
     from rich.console import Console
     from rich.live import Live as Screen
