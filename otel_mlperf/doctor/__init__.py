@@ -1,1 +1,1 @@
-"""Diagnosis of this machine, a run and its endpoints, with remedies."""
+"""Diagnosis of this machine, a run and its endpoints, with a remedy for each problem."""

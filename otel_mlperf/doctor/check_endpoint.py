@@ -1,4 +1,4 @@
-"""Checks of the telemetry endpoints: DNS, TCP, TLS, HTTP, OTLP, Jaeger and Prometheus."""
+"""Checks of telemetry servers: DNS, TCP, TLS, OTLP, Jaeger and Prometheus."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
 JAEGER_VARIABLE: Final = "OTEL_MLPERF_JAEGER_URL"
 PROMETHEUS_VARIABLE: Final = "OTEL_MLPERF_PROMETHEUS_URL"
 _ACCOUNTS: Final[dict[Signal, str]] = {"traces": "spans", "metrics": "metrics"}
-"""Names of the signals in a run's accounts."""
+"""Name of each OTLP signal in a run's accounts."""
 _OTLP: Final = "otlp"
-"""Destination name of an OTLP server."""
+"""Name of an OTLP server as a destination in a run's accounts."""
 _UNSENT: Final = "no endpoint is set: data is in the run folder only"
 _SENT: Final = "no endpoint is set here: the server that the run was sent to is not checked"
 _JAEGER: Final = "http://localhost:16686"
@@ -56,11 +56,11 @@ _OPENER = build_opener(ProxyHandler({}))
 def check_endpoints(
     environ: Mapping[str, str], accounts: Accounts | None = None
 ) -> tuple[list[Check], dict[str, SignalSettings]]:
-    """Check the connection of each signal, and return the settings of signals that can be sent.
+    """Check the server of each OTLP signal; return the checks, and settings of signals that passed.
 
     Args:
         environ: environment variables with the settings of the servers.
-        accounts: accounts of the run. They show whether the run was sent although ``environ``
+        accounts: accounts of a run. They show whether the run was sent although ``environ``
             contains no endpoint.
     """
     checks: list[Check] = []
@@ -87,7 +87,7 @@ def check_endpoints(
 
 
 def check_connection(settings: SignalSettings) -> list[Check]:
-    """Check DNS, TCP and TLS; a failure skips the later stages."""
+    """Check DNS, TCP and TLS of a server; the first failure ends the checks."""
     url = urlsplit(settings.endpoint)
     host, secure = url.hostname or "", url.scheme == "https"
     port = url.port or (443 if secure else 80)
@@ -124,7 +124,7 @@ def _check_tls(connection: socket.socket, host: str, settings: SignalSettings) -
 
 
 def check_otlp(settings: SignalSettings) -> Check:
-    """Check the server's response to an empty request."""
+    """Check whether a server accepts an empty request of one OTLP signal."""
     # An empty body is a valid request without items: the server stores nothing.
     client = open_client(settings)
     answer = client.post(b"")
@@ -154,11 +154,11 @@ def _once(checks: list[Check]) -> list[Check]:
 def check_backends(
     environ: Mapping[str, str], reached: Mapping[str, SignalSettings]
 ) -> list[Check]:
-    """Send one span and one metric to the endpoints, and query Jaeger and Prometheus for them.
+    """Send one span and one metric, and query Jaeger and Prometheus for them.
 
     Args:
         environ: environment variables with the URLs of Jaeger and Prometheus.
-        reached: settings of the signals that can be sent.
+        reached: settings by OTLP signal, only for signals whose server accepts requests.
     """
     checks = []
     jaeger = environ.get(JAEGER_VARIABLE) or _JAEGER

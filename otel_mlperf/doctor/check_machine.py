@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ROWS: Final = 131_072
-"""Default number of rows of a journal: see ``Config.rows``."""
+"""Default number of rows of a journal, as in ``Config.rows``."""
 _MIN_DISK_BYTES: Final = 1 << 30
 _NO_ROOM: Final = 1 << 20
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _CLOCK_FROM: Final = 1_704_067_200
-"""Start of 2024 as Unix time: a clock that shows an earlier time was never set."""
+"""Start of 2024 as Unix time; a clock that shows an earlier time was never set."""
 _UNSYNCHRONISED: Final = 5
-"""Return value of adjtimex(2) for an unsynchronised clock (TIME_ERROR)."""
+"""Return value of adjtimex(2) if the clock is not synchronized (TIME_ERROR)."""
 
 
 def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
-    """Check disk, Python, torch, GPU, shared memory and clock; ``nodes`` is that of the run."""
+    """Check disk, Python, torch, GPU, shared memory and clock; ``nodes`` is a run's node count."""
     return [
         check_runs_folder(runs_folder),
         check_python(),
@@ -44,9 +44,10 @@ def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
 
 
 def check_python() -> Check:
-    """Check the operating system, and report the Python interpreter.
+    """Check the operating system, and report the Python interpreter of this process.
 
-    The interpreter's path shows which packages were found: the program may use another interpreter.
+    The path of the interpreter shows which packages were found; the user's program may use another
+    interpreter.
     """
     found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, {sys.executable}"
     if IS_WINDOWS:
@@ -70,7 +71,7 @@ def check_torch() -> Check:
 
 
 def check_gpu(driver: Path) -> Check:
-    """Report the NVIDIA driver of the kernel, from its version file ``driver``."""
+    """Report the version of the NVIDIA kernel driver, read from its version file ``driver``."""
     try:
         words = driver.read_text().partition("\n")[0].split()
     except OSError:
@@ -101,7 +102,7 @@ def check_shared_memory(folder: str) -> Check:
 
 
 def check_runs_folder(folder: Path) -> Check:
-    """Check whether the folder of runs is writable, and has enough free space."""
+    """Check whether the folder of all runs is writable, and has enough free space."""
     # The first run creates the folder: before, its nearest existing parent is checked.
     existing = folder.absolute()
     while not existing.exists() and existing != existing.parent:
@@ -114,7 +115,7 @@ def check_runs_folder(folder: Path) -> Check:
 
 
 def check_room(folder: Path, free: int) -> Check:
-    """Check whether ``free`` bytes in the folder of runs are enough for a run."""
+    """Check whether ``free``, the free bytes in the folder of all runs, is enough for a run."""
     if free < _NO_ROOM:
         full = f"{folder} has {_size(free)} free: nothing can be stored"
         return Check("FAIL", "run folder", full, "make room, or set OTEL_MLPERF_DIR elsewhere")
@@ -125,9 +126,9 @@ def check_room(folder: Path, free: int) -> Check:
 
 
 def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Check:
-    """Check whether the clock is set and, with several nodes, synchronized.
+    """Check whether the clock is set and, if the run has several nodes, synchronized.
 
-    ``state`` is the clock state of adjtimex(2); None: unknown.
+    ``now`` returns the Unix time, and ``state`` is the clock state of adjtimex(2), None if unknown.
     """
     if now() < _CLOCK_FROM:
         return Check(
@@ -145,7 +146,7 @@ def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Chec
 
 
 def clock_state() -> int | None:
-    """Return the clock state of adjtimex(2), without changing it; None if not available."""
+    """Return the clock state of adjtimex(2); None if the system has no such call."""
     try:
         return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
     except (OSError, AttributeError, TypeError):  # only Linux has adjtimex; Windows has no libc

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _SILENT_S: Final = 5.0
-"""Maximum time since the agent's last read of a journal: after it, the agent is dead or hangs."""
+"""Maximum seconds since the agent last read a journal; after these, it is dead or hangs."""
 _FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
 _CALLBACK: Final = "the program's log contains the errors; training continued"
 _AGAIN: Final = "profile again if needed: figures from these records are incomplete"
@@ -58,7 +58,7 @@ _LOSSES: Final = {
 def check_run(
     run: RunFolder, store: Store, accounts: Accounts, shared_memory: str = SHARED_MEMORY
 ) -> list[Check]:
-    """Check a run's agent, journals, profiler windows and accounts."""
+    """Check a run's journals and their agent, its profiler windows and its item accounts."""
     outcome = read_processes(store).outcome
     folders = folders_of_run(run.facts.id, run.path, shared_memory)
     checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
@@ -85,7 +85,7 @@ def check_run(
 
 
 def check_profiler(left_out: dict[str, int]) -> list[Check]:
-    """Return a warning per reason for which profiler windows were omitted."""
+    """Return a warning per reason for omitted profiler windows; ``left_out`` counts them."""
     return [
         Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
         for why, count in left_out.items()
@@ -93,7 +93,7 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
 
 
 def check_windows(store: Store) -> list[Check]:
-    """Check whether the stored profiler windows are complete, and report their losses."""
+    """Return a warning per stored profiler window that lacks records, and checks on the others."""
     rows = WindowTables(windows=store.read(WindowRow), completeness=store.read(CompletenessRow))
     known = [window for window in find_windows(rows) if window.completeness]
     checks = [
@@ -117,7 +117,7 @@ def _remedy(window: WindowFacts) -> str:
 
 
 def check_findings(run: RunFolder, store: Store) -> list[Check]:
-    """Return a warning per finding of the run (problems of the program or the machine)."""
+    """Return a warning per finding of the run, or a passed check if there is none."""
     summary = judge_run(run, store=store)
     if not summary.findings:
         return [Check("ok", "findings", "nothing found that is worth changing")]
@@ -132,7 +132,7 @@ def check_journals(
 ) -> list[Check]:
     """Check whether an agent reads the run's journals, and report data that processes dropped.
 
-    ``now_ns`` is the monotonic time, as used in journals.
+    ``folders`` may contain journals, ``outcome`` is the run's, and ``now_ns`` the monotonic time.
     """
     checks: list[Check] = []
     paths = journals_in(*folders)
@@ -184,7 +184,7 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
 
 
 def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -> Check:
-    """Check whether all items of a signal and destination are accounted for, and none is lost."""
+    """Check that the items of one signal sent to one destination add up, and that none is lost."""
     terms = [f"{account.delivered:,} delivered"]
     terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []
     terms += [f"{account.unselected:,} measured only"] if account.unselected else []

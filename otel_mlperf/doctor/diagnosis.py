@@ -25,7 +25,7 @@ class Diagnosis(msgspec.Struct, frozen=True, tag_field="schema", tag="diagnosis/
     checks: list[Check]
     """All checks: failures first, then warnings, then passed checks."""
     accounting: Accounts
-    """Item accounts of the run; empty without a run."""
+    """Item accounts of the run; empty if there is no run."""
 
     @property
     def has_failed(self) -> bool:
@@ -40,7 +40,7 @@ class _RunChecks(NamedTuple):
 
 
 def diagnose(run: str, environ: Mapping[str, str]) -> Diagnosis:
-    """Check the machine, the named run, and the servers configured in ``environ``.
+    """Check the machine, the run named ``run``, and the servers configured in ``environ``.
 
     Raises:
         NoSuchRun: no such run exists (no error for ``latest`` if there is no run at all yet).
@@ -55,7 +55,6 @@ def diagnose(run: str, environ: Mapping[str, str]) -> Diagnosis:
 
 
 def _check_named(run: str) -> _RunChecks:
-    """Check the named run; for ``latest`` without any run, return a passed check instead."""
     if run == LATEST and not list_runs(runs_dir()):
         return _RunChecks([Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1)
     chosen = find_run(run)
