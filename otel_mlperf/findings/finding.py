@@ -1,6 +1,6 @@
 """Data types of findings (problem, severity, evidence, gain, action) and of ``doctor``'s checks.
 
-``--json`` prints both without conversion.
+Commands with ``--json`` print these types as they are.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Location of a finding; unknown parts have their default values."""
+    """Location of a finding; parts that are unknown have their default values."""
 
     section: str = ""
-    """Name of the section as in a summary; empty: no particular section."""
+    """Name of the section as shown in a summary; empty: no particular section."""
     steps: tuple[int, int] | None = None
-    """First and last step number; None: all steps, or none."""
+    """First and last step number; None: no particular steps."""
     rank: int | None = None
     """Rank with the problem; None: no single rank."""
     device: str = ""
@@ -50,30 +50,29 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WIDEST: Final = 0.4
-"""Maximum width of a gain that is narrow enough to act on."""
+"""Maximum width of a gain's interval that is narrow enough to act on."""
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """Estimated saving as a share, 0.0 to 1.0, between ``low`` and ``high``."""
+    """Estimated saving as an interval of shares, from ``low`` to ``high`` (0.0 to 1.0)."""
 
     low: float
     high: float
     of: Literal["step", "run", "memory"] = "step"
-    """Reference of the share: the time of a step, the time of the run, or a process's memory at the
-    end."""
+    """Base of the share: a step's time, the run's time, or a process's memory at the end."""
 
     def narrowed(self) -> Gain:
-        """Return the interval with its lower end raised to limit its width to ``WIDEST``.
+        """Return the interval with ``low`` raised so that it is at most ``WIDEST`` wide.
 
-        For findings whose advice saves nearly all of the reported cost, so that the gain is close
-        to the upper end.
+        This is for findings whose advice saves nearly all of the reported cost, so that the gain is
+        close to ``high``.
         """
         return msgspec.structs.replace(self, low=max(self.low, self.high - WIDEST))
 
     def centered(self) -> Gain:
-        """Return the interval cut at both ends to limit its width to ``WIDEST``.
+        """Return the interval cut equally at both ends to at most ``WIDEST``.
 
-        For gains that are equally likely at both ends.
+        This is for gains that are equally likely at both ends.
         """
         low = max(self.low, (self.low + self.high - WIDEST) / 2)
         return msgspec.structs.replace(self, low=low, high=min(self.high, low + WIDEST))
@@ -83,20 +82,20 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     """Period during the run in which a live warning was active."""
 
     after_ns: int
-    """Time from the start of the run to the start of the condition."""
+    """Time from the start of the run until the warning's condition became true."""
     held_ns: int
-    """Duration from the start of the condition to the last time that it was true."""
+    """Time from when the condition became true to when it was last seen true."""
     steps: tuple[int, int] | None
-    """First and last step number in the period; None: no step."""
+    """First and last step number in the period; None: no step ran."""
     rank: int | None
     """Rank of the warning; None: the warning is about the node."""
     value: float
-    """Worst value of the condition in the period."""
+    """Worst value that the condition compared in the period."""
     threshold: float
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding: a problem that is worth fixing."""
+    """One finding: a problem of a run that is worth fixing."""
 
     id: str
     """Id of the finding's row in the findings table, such as ``data_loading``."""
@@ -106,14 +105,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     """Recommended action."""
     evidence: dict[str, float] = {}
-    """Measured values behind the finding; ``_ns`` is nanoseconds, shares are 0.0 to 1.0."""
+    """Measured values behind the finding by name; ``_ns`` is nanoseconds, shares are 0.0 to 1.0."""
     where: Where = Where()
     gain: Gain | None = None
     """Possible saving; None: it cannot be estimated from the recorded data."""
     command: str = ""
-    """Command that shows details; empty: none."""
+    """Command that shows details; empty: there is none."""
     warned: list[Warned] = []
-    """Periods of live warnings, in order; empty: no warning."""
+    """Periods of live warnings about the problem, in order; empty: there was no warning."""
 
 
 class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="findings/1"):
@@ -125,22 +124,23 @@ class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     findings: list[Finding]
     """Findings, worst first; empty: nothing was found."""
     missing: list[str] = []
-    """Descriptions of records that existed at the time of the request but were not evaluated."""
+    """Descriptions of records that the run had made before the request, but were not evaluated."""
 
 
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
     """Sort findings by severity, then by gain; stable otherwise.
 
-    Within a severity, the cost of other programs on the machine comes after causes in the program.
+    Within a severity, the cost of other programs on the machine comes after large gains by changes
+    of the user's own program.
     """
     return sorted(findings, key=_rank)
 
 
 _OF_OTHERS: Final = frozenset({"noisy_neighbour"})
 _MIN_OWN_GAIN: Final = 0.1
-"""Minimum gain of a cause in the program to come before the cost of other programs.
+"""Minimum gain for a problem of the user's program to come before the cost of other programs.
 
-Fixing such a cause helps even while other programs run."""
+Fixing such a problem helps even while other programs run."""
 
 
 def _rank(finding: Finding) -> tuple[int, bool, float]:

@@ -1,7 +1,7 @@
 """Table of findings: all conditions, with their thresholds and recommended actions.
 
-The agent evaluates the table's rules during a run, Prometheus alert rules are generated from the
-table, and finished runs are evaluated with it. Thresholds are stored nowhere else.
+The agent evaluates the table's rules during a run, finished runs are evaluated with the table, and
+Prometheus alert rules are generated from it. Thresholds are stored nowhere else.
 """
 
 from __future__ import annotations

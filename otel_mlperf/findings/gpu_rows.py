@@ -8,7 +8,7 @@ from otel_mlperf import names
 from otel_mlperf.findings.finding_row import MINUTE_S, Alert, FindingRow, MeasuredSeries, Rule
 
 _GPU: Final = (names.HW_ID, names.HW_NAME)
-# Without idling and the power cap, which are normal.
+# Throttle reasons except idling and the power cap, which are normal.
 _SLOWING: Final = (
     "hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown",
 )  # fmt: skip
