@@ -1,7 +1,7 @@
 """OTLP client over HTTP, and the outcomes of requests.
 
-The outcome depends only on the server's answer. Success is a 2xx status with an empty body or an
-export response. An answer that is not clearly about *this* request results in a retry.
+The outcome depends only on the server's answer. Success is a 2xx status with a body that is empty
+or an export response. An answer that may be about another request results in a retry.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Outcome(StrEnum):
 
     DELIVERED = "delivered"
     RETRY = "retry"
-    """The request must be stored and sent again later."""
+    """The request must be stored, and sent again later."""
     REJECTED = "rejected"
-    """The server cannot read an item: the request must be halved to isolate this item."""
+    """The server cannot read an item: halve the request to isolate this item."""
     TOO_LARGE = "too_large"
-    """The request must be halved."""
+    """The request exceeds a limit of the server, and must be halved."""
     UNAUTHORIZED = "unauthorized"
-    """The request must be stored until the headers or the server are changed."""
+    """The request must be stored until the user changes the headers or the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class ServerAnswer:
 
     outcome: Outcome
     reason: str = ""
-    """Message for users without secrets: the request and the answer. For a delivered request: the
-    server's warning."""
+    """Message for users without secrets: endpoint and answer. For a delivered request, it is the
+    server's warning or empty."""
     rejected: int = 0
     """Number of spans or points in a delivered request that the server did not accept."""
     after_s: float | None = None
-    """Delay before a retry as requested by the server, at most 60 s."""
+    """Seconds to wait before a retry as requested by the server, at most 60; None: no request."""
 
 
 _BY_STATUS: Final = {
@@ -79,7 +79,7 @@ _ADVICE: Final = {
 
 
 class OtlpClient(Protocol):
-    """Interface of a client for the requests of one signal; to be used by one thread."""
+    """Client for the requests of one OTLP signal, over HTTP or gRPC; not thread-safe."""
 
     def post(self, body: bytes) -> ServerAnswer:
         """Send one encoded request and return its outcome; never raises."""
@@ -89,9 +89,9 @@ class OtlpClient(Protocol):
 
 
 class Client:
-    """Client for the requests of one signal over HTTP; to be used by one thread.
+    """Client for the requests of one OTLP signal over HTTP; not thread-safe.
 
-    The lookup of host names by the system's resolver is not subject to the deadline.
+    The timeout does not limit the lookup of host names by the system's resolver.
     """
 
     def __init__(self, settings: SignalSettings, now: Callable[[], float] = time.time) -> None:
@@ -154,11 +154,11 @@ class Client:
 
 
 class Backoff:
-    """Backoff of retries: delays that grow from one to five seconds, with jitter.
+    """Delays between retries, which grow from one to five seconds, with jitter.
 
-    Each delay is randomly shortened, to at least 40 %. The jitter prevents many agents from
-    contacting a restarted collector at the same moment. The maximum ensures that the first delivery
-    follows within five seconds of its restart. A delay requested by the server is a lower bound.
+    Each delay is randomly shortened, to 40 % at the least, so that many agents do not contact a
+    restarted collector at the same moment. The maximum ensures that the first delivery follows
+    within five seconds of its restart. A delay requested by the server is a lower bound.
     """
 
     def __init__(self, chance: Callable[[], float] | None = None) -> None:
@@ -168,9 +168,9 @@ class Backoff:
         self._failures = 0
 
     def failed(self, after_s: float | None = None) -> float:
-        """Record a failure and return the delay before the next attempt in seconds.
+        """Record a failure, and return the seconds to wait before the next attempt.
 
-        ``after_s`` is the delay that the server requested.
+        ``after_s`` is the delay in seconds that the server requested, None if it requested none.
         """
         max_wait = min(_FIRST_S * _FACTOR ** min(self._failures, 16), _MAX_S)
         share = _MIN_SHARE + (1 - _MIN_SHARE) * self._chance()
@@ -179,14 +179,14 @@ class Backoff:
         return wait
 
     def succeeded(self) -> None:
-        """Record a success: the delay after the next failure is one second again."""
+        """Record a success, so that the next failure is followed by the shortest delay again."""
         self._failures = 0
 
 
 def partial_success(body: bytes) -> tuple[int, str]:
-    """Return the number of rejected items and the message of an export response.
+    """Return the number of rejected items and the message of an encoded export response.
 
-    The responses for traces and metrics have the same fields.
+    Responses for traces and metrics have the same fields.
 
     Raises:
         ValueError: the body is not an export response.
@@ -206,7 +206,6 @@ def partial_success(body: bytes) -> tuple[int, str]:
 
 
 def _error_message(reply: Reply) -> str:
-    """Return the message of a refused request, from a ``google.rpc.Status`` or plain text."""
     if "protobuf" not in reply.headers.get("content-type", ""):
         return reply.body[: 2 * MAX_MESSAGE_CHARS].decode("utf-8", "replace")
     try:

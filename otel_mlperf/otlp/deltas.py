@@ -1,4 +1,4 @@
-"""Growth of cumulative series between two exports, for points with delta temporality."""
+"""Growth of cumulative metric series between two exports, for points with delta temporality."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 
 class SentTotal(msgspec.Struct, array_like=True):
-    """Cumulative value of a series at an export."""
+    """Cumulative value of a metric series at an export."""
 
     start_ns: int = 0
-    """Start of the series; a different start at the next export means that the series restarted."""
+    """Start of the series; if it differs at the next export, the series was restarted."""
     time_ns: int = 0
     value: float = 0.0
-    """Value of a counter; sum of the values of a histogram."""
+    """Value of a counter, or sum of the values of a histogram."""
     count: int = 0
-    """Number of values; only for histograms, like all following fields."""
+    """Number of values, only for histograms, like all following fields."""
     zeros: int = 0
     scale: int = 0
     offset: int = 0
@@ -22,7 +22,7 @@ class SentTotal(msgspec.Struct, array_like=True):
 
 
 def growth(now: SentTotal, before: SentTotal) -> SentTotal:
-    """Return the growth from ``before`` to ``now``; the buckets of ``before`` may be finer."""
+    """Return the growth from ``before`` to ``now``, whose buckets may be coarser than before."""
     counts = [*now.counts]
     for index, count in enumerate(before.counts, before.offset):
         counts[(index >> (before.scale - now.scale)) - now.offset] -= count

@@ -1,6 +1,6 @@
-"""Endpoint settings of a signal from the standard OTEL_EXPORTER_OTLP_* variables.
+"""Endpoint settings of an OTLP signal from the standard OTEL_EXPORTER_OTLP_* variables.
 
-A variable of the signal (``OTEL_EXPORTER_OTLP_TRACES_TIMEOUT``) overrides the general variable. As
+A signal's own variable (``OTEL_EXPORTER_OTLP_TRACES_TIMEOUT``) overrides the general variable. As
 required by the specification, an invalid value is not an error: a warning names the variable, and
 the default applies. Warnings and ``repr`` never contain the values of headers, or the login or
 query of a URL.
@@ -29,7 +29,7 @@ EXPORTER_GROUPS: Final[dict[Signal, str]] = {
     "traces": "opentelemetry_traces_exporter",
     "metrics": "opentelemetry_metrics_exporter",
 }
-"""Groups of entry points through which packages provide exporters of the OpenTelemetry SDK."""
+"""Entry point groups by which other packages provide exporters of the OpenTelemetry SDK."""
 _TIMEOUT_S: Final = 10.0
 _MIN_TIMEOUT_MS: Final = 100
 _GRPC: Final = "grpc"
@@ -44,17 +44,17 @@ _FRAMING: Final = frozenset({
     "connection", "content-encoding", "content-length", "content-type", "expect", "host",
     "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
-"""Headers that define the framing or encoding of a request; only the client may set them."""
+"""Headers on the framing or encoding of a request, which only the client may set."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Settings of the connection to one server."""
+    """Settings of the connection to one OTLP server."""
 
     endpoint: str
-    """URL without login and query, which can be shown to users."""
+    """URL without login and query, so that it can be shown to users."""
     query: str = field(default="", repr=False)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = _TIMEOUT_S
@@ -71,7 +71,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalSettings(ServerSettings):
-    """Settings of the delivery of one signal; ``endpoint`` includes the signal's path."""
+    """Settings of the delivery of one OTLP signal; ``endpoint`` includes the signal's path."""
 
     signal: Signal
     gzip: bool = True
@@ -79,21 +79,21 @@ class SignalSettings(ServerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSettings:
-    """Settings of metrics in the standard variables, except those of the endpoint."""
+    """Settings of metrics in the standard variables, except those of the server."""
 
     explicit_buckets: bool = False
-    """Whether histograms have explicit buckets instead of exponential buckets."""
+    """Whether histograms have explicit instead of exponential buckets."""
     temporality: Temporality = "cumulative"
     exemplars: bool = True
-    """Whether histograms have exemplars (references to sent spans)."""
+    """Whether histograms have exemplars, which refer to spans that were sent."""
     interval_s: float | None = None
-    """Export interval of metrics in seconds; None: not set."""
+    """Export interval of metrics in seconds; None: the variable is not set."""
 
 
 def read_settings(
     environ: Mapping[str, str], signal: Signal, endpoint: str | None = None
 ) -> tuple[SignalSettings | None, list[str]]:
-    """Return the settings of ``signal`` (None without an endpoint) and warnings about variables.
+    """Return the settings of an OTLP signal, None if it is not sent, and warnings about variables.
 
     Args:
         environ: The environment variables.
@@ -122,13 +122,13 @@ def read_settings(
 
 
 def read_exporters(environ: Mapping[str, str], signal: Signal) -> list[str]:
-    """Return the exporters listed in a signal's variable, except ``otlp`` and ``none``."""
+    """Return the exporters in a signal's OTEL_*_EXPORTER variable, except ``otlp`` and ``none``."""
     listed = _listed(declare(environ)[0], signal)
     return [name for name in listed if name.lower() not in ("otlp", "none")]
 
 
 def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
-    """Return the settings of metrics from the standard variables, and warnings about variables."""
+    """Return the settings of metrics from the standard variables, and warnings about these."""
     environ, warnings = declare(environ)
     values = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
     kind = values[_AGGREGATION].lower()
@@ -158,7 +158,7 @@ def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, li
 
 
 def basic_login(name: str, password: str) -> str:
-    """Return the ``Authorization`` header for basic authentication."""
+    """Return the value of the ``Authorization`` header for basic authentication."""
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
@@ -181,7 +181,7 @@ def port_hint(endpoint: str, *, is_grpc: bool) -> str:
 
 
 class _SettingReader:
-    """Reader of one signal's variables that collects warnings."""
+    """Reader of the environment variables of one OTLP signal, which collects warnings."""
 
     def __init__(self, environ: Mapping[str, str], signal: Signal) -> None:
         self._environ = environ
@@ -190,7 +190,7 @@ class _SettingReader:
         self.is_grpc = False
 
     def _find(self, name: str) -> tuple[str, str]:
-        """Return the effective variable and its value; the general variable and "" if not set."""
+        """Return name and value of the variable that applies; general name and "" if unset."""
         general = f"OTEL_EXPORTER_OTLP_{name}"
         own = f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{name}"
         for variable in (own, general):
@@ -222,13 +222,13 @@ class _SettingReader:
         return _server(url) if self.is_grpc else self._with_path(variable, url)
 
     def _with_path(self, variable: str, url: SplitResult) -> SplitResult:
-        """Return the signal's URL for HTTP; the path of its own endpoint variable is unchanged."""
+        """Return the signal's URL for HTTP; only a general URL gets the signal's path appended."""
         if variable.endswith(f"{self._signal.upper()}_ENDPOINT"):
             return url._replace(path=url.path or "/")
         return url._replace(path=f"{url.path.rstrip('/')}/v1/{self._signal}")
 
     def _exporter(self) -> str:
-        """Return ``otlp`` or ``none`` by the signal's exporter variable; empty if it is not set.
+        """Return ``otlp`` or ``none`` as in the signal's exporter variable; empty if unset.
 
         The result is ``none`` if only other exporters are listed.
         """
@@ -248,10 +248,7 @@ class _SettingReader:
         return "otlp" if "otlp" in listed else "none" if listed else ""
 
     def _uses_grpc(self) -> bool:
-        """Return whether the signal is sent by gRPC.
-
-        Add warnings about unknown protocols and a missing library.
-        """
+        """Return whether the signal is sent by gRPC; warn if its protocol is unsupported."""
         variable, protocol = self._find("PROTOCOL")
         protocol = protocol.lower()
         if protocol not in ("", *_PORTS):
@@ -269,21 +266,21 @@ class _SettingReader:
     def _with_scheme(self, address: str) -> str:
         """Return the address with a scheme.
 
-        A gRPC address may have none: then the variable ``..._INSECURE`` determines it.
+        A gRPC address may lack one. The variable ``..._INSECURE`` then selects http or https.
         """
         if not self.is_grpc or "/" in address:
             return address
         return f"{'http' if self._is_insecure()[1] else 'https'}://{address}"
 
     def _is_insecure(self) -> tuple[str, bool]:
-        """Return the effective variable, and whether it permits sending secrets unencrypted."""
+        """Return the INSECURE variable's name, and whether it permits secrets over plain http."""
         variable, value = self._find("INSECURE")
         return variable, value.lower() == "true"
 
     def headers(self, url: SplitResult) -> dict[str, str]:
         """Return the headers to send, including the URL's login.
 
-        No headers are returned for plain HTTP to another machine, unless ``..._INSECURE`` is set.
+        None are sent over plain HTTP to another machine, unless ``..._INSECURE`` permits this.
         """
         variable, value = self._find("HEADERS")
         headers = self._parse_headers(variable, value)
@@ -321,7 +318,7 @@ class _SettingReader:
     def timeout_s(self) -> float:
         """Return the timeout of a request in seconds.
 
-        Values below 100 ms are ignored: they were probably meant as seconds.
+        Values below 100 ms are ignored, because they were probably meant as seconds.
         """
         variable, value = self._find("TIMEOUT")
         milliseconds = _positive(value)
@@ -335,16 +332,17 @@ class _SettingReader:
         return _TIMEOUT_S
 
     def gzip(self) -> bool:
-        """Return whether bodies are compressed (default: yes)."""
+        """Return whether request bodies are compressed (default: yes)."""
         variable, value = self._find("COMPRESSION")
         if value.lower() not in ("", "gzip", "none"):
             self.warnings.append(f"{variable}={value} is not known: gzip is used")
         return value.lower() != "none"
 
     def file(self, name: str, *, private: bool = False) -> str | None:
-        """Return the path of a file, even if it cannot be read.
+        """Return the path of a certificate or key from its variable; None if it is not set.
 
-        With an unreadable certificate nothing can be sent; ignoring it would be less secure.
+        An unreadable file is returned as well, so that nothing can be sent: ignoring it would be
+        less secure. If the file is ``private`` but other users can read it, a warning is added.
         """
         variable, path = self._find(name)
         if not path:
@@ -374,7 +372,7 @@ def _split(value: str) -> SplitResult | None:
 
 
 def _shown(url: SplitResult) -> str:
-    """Return the URL without login, query and fragment."""
+    """Return the URL without login, query and fragment, so that it can be shown to users."""
     return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 

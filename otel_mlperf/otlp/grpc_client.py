@@ -1,7 +1,7 @@
 """OTLP client over gRPC, with the same requests and outcomes as ``Client``, based on grpcio.
 
 grpcio is a compiled library that starts threads. It is imported at the first request, and never in
-a training process, since only the agent and commands send requests.
+a training process, because only the agent and commands send requests.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _HEADERS: Final = "check OTEL_EXPORTER_OTLP_HEADERS"
 
 
 class GrpcClient:
-    """Client for the requests of one signal over gRPC; to be used by one thread."""
+    """Client for the requests of one OTLP signal over gRPC; not thread-safe."""
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
@@ -129,7 +129,7 @@ class GrpcClient:
     def _failed(self, why: str, after_s: float | None = None) -> ServerAnswer:
         """Return the outcome RETRY, and close the connection.
 
-        A failed gRPC connection would wait longer and longer before it reconnects.
+        Otherwise gRPC would wait longer after each failure before it reconnects.
         """
         self.close()
         reason = f"{self._settings.endpoint}: {why}{self._describer.port_advice()}"
@@ -214,5 +214,5 @@ def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
 
 
 def open_client(settings: SignalSettings) -> OtlpClient:
-    """Return an HTTP or gRPC client for a server, which connects at the first request."""
+    """Return an HTTP or gRPC client for a server. It connects at the first request."""
     return GrpcClient(settings) if settings.is_grpc else Client(settings)

@@ -1,10 +1,10 @@
-"""Histograms of durations with exponential or explicit buckets: recording, merging and quantiles.
+"""Histograms with exponential or explicit buckets: recording, merging and quantiles of durations.
 
 Both kinds accept NumPy arrays, and are msgspec Structs, so that they can be encoded as snapshots.
 Values are in seconds. Negative values, which result only from clock errors, count as zero. NaN and
 infinite values are ignored.
 
-Quantiles are computed as for native histograms in Prometheus: within the bucket that contains the
+Quantiles are computed as Prometheus does for native histograms: within the bucket that contains the
 quantile, the logarithms of the values are assumed to be uniformly distributed.
 """
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 MAX_SCALE = 20
 MAX_BUCKETS = 160
 FINEST_SENT = 8
-"""Finest scale that is sent, since Prometheus has no finer buckets.
+"""Finest scale of the points that are sent, because Prometheus has no finer buckets.
 
-Prometheus merges finer buckets, and moves counts next to empty buckets by one bucket (3.15): the
-next point then appears to be a restart of the histogram."""
+Prometheus (3.15) merges finer buckets, and then moves counts next to empty buckets by one bucket,
+so that the next point appears to be a restart of the histogram."""
 DEFAULT_BOUNDS = tuple(0.001 * 2**i for i in range(17))
 """Default bounds of explicit buckets in seconds, from a millisecond to about a minute."""
 
@@ -40,7 +40,7 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 class ExponentialBuckets(Struct, tag="exponential"):
     """Base-2 exponential histogram of the OpenTelemetry specification.
 
-    It starts at the finest scale, and halves its resolution whenever the values would require more
+    It starts at the finest scale, and halves its resolution whenever the values would need more
     than ``MAX_BUCKETS`` buckets.
     """
 
@@ -54,7 +54,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
     counts: list[int] = field(default_factory=list)
 
     def record(self, values: NDArray[np.float64]) -> None:
-        """Count every value."""
+        """Add values in seconds to the histogram."""
         values = _clean(values)
         if not len(values):
             return
@@ -65,7 +65,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
             self._count(_indices(positive))
 
     def _count(self, indices: NDArray[np.int64]) -> None:
-        """Add values, given as bucket indices at ``MAX_SCALE``."""
+        """Add values, given as their bucket indices at ``MAX_SCALE``."""
         low = int(indices.min()) >> (MAX_SCALE - self.scale)
         high = int(indices.max()) >> (MAX_SCALE - self.scale)
         self._make_room(low, high)
@@ -75,7 +75,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
             self.counts[place] += int(more)
 
     def _make_room(self, low: int, high: int) -> None:
-        """Extend the buckets to the indices ``low`` to ``high`` of the current scale."""
+        """Extend the buckets to the indices ``low`` to ``high``, at a lower scale if required."""
         if self.counts:
             low = min(low, self.offset)
             high = max(high, self.offset + len(self.counts) - 1)
@@ -107,7 +107,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
         time_ns: int,
         exemplars: Sequence[Exemplar] = (),
     ) -> ExponentialPoint:
-        """Return the current histogram as a point to send."""
+        """Return the current histogram as a point to send, at scale ``FINEST_SENT`` or coarser."""
         sent = replace(self)
         sent._downscale(max(0, self.scale - FINEST_SENT))
         return ExponentialPoint(
@@ -127,7 +127,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
 
 
 class ExplicitBuckets(Struct, tag="explicit"):
-    """Histogram with explicit bounds; a value equal to a bound belongs to the bucket below."""
+    """Histogram with explicit bounds; a value equal to a bound is in the bucket below it."""
 
     count: int = 0
     sum: float = 0.0
@@ -140,7 +140,7 @@ class ExplicitBuckets(Struct, tag="explicit"):
         self.counts = self.counts or [0] * (len(self.bounds) + 1)
 
     def record(self, values: NDArray[np.float64]) -> None:
-        """Count every value."""
+        """Add values in seconds to the histogram."""
         values = _clean(values)
         if not len(values):
             return
@@ -195,10 +195,11 @@ def _max_of(before: float | None, other: float | None) -> float | None:
 
 
 def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return each value's bucket index at ``MAX_SCALE``; ``>> n`` is the index ``n`` scales lower.
+    """Return each value's bucket index at ``MAX_SCALE``.
 
-    The logarithm is computed only of the mantissa: therefore it is accurate to 1e-10 of a bucket at
-    the finest scale. Powers of two are upper bounds, and belong to the bucket below.
+    ``index >> n`` is the index at scale ``MAX_SCALE - n``. Only the logarithm of the mantissa is
+    computed, so that it is accurate to 1e-10 of a bucket. A power of two is the upper bound of a
+    bucket, and belongs to that bucket.
     """
     mantissa, exponent = np.frexp(np.maximum(values, _SMALLEST))
     size = 1 << MAX_SCALE
@@ -208,7 +209,7 @@ def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
-    """Return the histogram of the values of all parts, as if the values had been recorded in it."""
+    """Return one histogram of the values of all parts, as if they had been recorded in it."""
     total = ExponentialBuckets()
     by_scale: dict[int, dict[int, int]] = {}
     for part in parts:
@@ -229,7 +230,7 @@ def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
 
 
 def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> None:
-    """Set scale and buckets of ``total`` from non-empty counts by scale and index."""
+    """Set scale and buckets of ``total``; ``by_scale`` maps a scale to counts by bucket index."""
     scale = min(by_scale)
     low = min(min(counts) >> (own - scale) for own, counts in by_scale.items())
     high = max(max(counts) >> (own - scale) for own, counts in by_scale.items())
@@ -244,7 +245,7 @@ def _fill(total: ExponentialBuckets, by_scale: dict[int, dict[int, int]]) -> Non
 
 
 def quantile(buckets: ExponentialBuckets, share: float) -> float | None:
-    """Return the quantile ``share`` (0.0 to 1.0) of the values; None for an empty histogram.
+    """Return the quantile ``share`` (0.0 to 1.0) of the values; None if the histogram is empty.
 
     The result is in the same bucket as the true quantile, and between minimum and maximum value.
     """
@@ -262,5 +263,5 @@ def quantile(buckets: ExponentialBuckets, share: float) -> float | None:
 
 
 def error_ratio(buckets: ExponentialBuckets) -> float:
-    """Return the maximum relative error of a quantile: the relative width of a bucket."""
+    """Return the maximum relative error of a quantile, which is the relative width of a bucket."""
     return math.exp2(2**-buckets.scale) - 1

@@ -1,7 +1,7 @@
 """Encoding of metric points as the bytes of an ``ExportMetricsServiceRequest``.
 
 Points are cumulative or deltas. The first point of a new cumulative series should be zero at the
-series' start time: Prometheus' ``rate()`` ignores the value of a series' first point.
+series' start time, because Prometheus' ``rate()`` ignores the value of a series' first point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DELTA = 1
 _CUMULATIVE = 2
 _NO_VALUE = 1
-"""Flag of a point without a value, with which Prometheus ends the series (stale marker)."""
+"""Flag of a point without a value, at which Prometheus ends the series (stale marker)."""
 _Point = TypeVar("_Point")
 
 
@@ -56,7 +56,7 @@ class HistogramPoint(Struct, frozen=True, kw_only=True):
     max: float | None
     bounds: Sequence[float]
     counts: Sequence[int]
-    """Counts of the buckets: one more than ``bounds``."""
+    """Counts of the buckets; there is one bucket more than ``bounds``."""
     exemplars: Sequence[Exemplar] = ()
 
 
@@ -85,12 +85,12 @@ class GaugePoints(Struct, frozen=True):
 
 
 class SumPoints(Struct, frozen=True):
-    """Points of a sum, each with the total since the point's start."""
+    """Points of a sum, each with the total since the point's own start time."""
 
     points: Sequence[NumberPoint]
     monotonic: bool = True
     is_delta: bool = False
-    """Whether a point starts at the time of the previous point."""
+    """Whether each point starts at the time of the previous point."""
 
 
 class HistogramPoints(Struct, frozen=True):
@@ -126,7 +126,7 @@ def encode_metrics(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> bytes:
-    """Encode a whole request; all arguments except ``metrics`` are those of ``wire.envelope``."""
+    """Encode a whole request; the arguments except ``metrics`` are those of ``wire.envelope``."""
     items = b"".join(wire.block(2, _metric(metric)) for metric in metrics)
     before, after = wire.envelope(resource, scope, len(items), schema_url, scope_schema_url)
     return before + items + after

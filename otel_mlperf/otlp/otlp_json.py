@@ -1,7 +1,7 @@
 """Encoding of spans as lines of OTLP/JSON, in the format of the Collector's file exporter.
 
-Each line is one ``ExportTraceServiceRequest``. Ids are hexadecimal, 64-bit integers are text. The
-Collector's ``otlpjsonfile`` receiver and other tools can read these lines.
+Each line is one ``ExportTraceServiceRequest``. Ids are hexadecimal, and 64-bit integers are text.
+The Collector's ``otlpjsonfile`` receiver and other tools can read these lines.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def encode_lines(
 ) -> Iterator[bytes]:
     """Yield lines (with line feeds) that contain the spans of one resource.
 
-    ``resource`` contains the resource's attributes; ``rows`` have the columns of table ``spans``. A
-    line has at most ``LINE_BYTES``, unless it contains only one span.
+    ``resource`` are the resource's attributes; ``rows`` have the columns of table ``spans``. A line
+    has at most ``LINE_BYTES``, unless a single span needs more.
     """
     for scope, spans in group_by_scope(rows).items():
         yield from _lines(_envelope(resource, scope), starmap(_span, spans))
@@ -60,7 +60,7 @@ def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[by
 def _without_controls(encoded: bytes) -> bytes:
     """Escape characters that control a terminal or change the text direction.
 
-    Parsing the JSON restores them.
+    A JSON parser restores them.
     """
     text = encoded.decode()
     if text.isprintable():
@@ -69,7 +69,6 @@ def _without_controls(encoded: bytes) -> bytes:
 
 
 def _envelope(resource: Mapping[str, object], scope: Scope) -> tuple[bytes, bytes]:
-    """Return the text before and after the spans of a line."""
     empty: list[_Json] = []
     line = {
         "resourceSpans": [
@@ -139,7 +138,6 @@ def _link(link: SpanLink) -> _Json:
 
 
 def _with_dropped(attributes: Mapping[str, object]) -> _Json:
-    """Return the fields with the attributes and with the number of dropped attributes."""
     given, dropped = split_dropped(attributes)
     count = {"droppedAttributesCount": dropped} if dropped else {}
     return {"attributes": _attributes(given)} | count
@@ -154,7 +152,7 @@ def _attributes(attributes: Mapping[str, object], depth: int = 0) -> list[_Json]
 
 
 def _value(value: object, depth: int) -> _Json:
-    """Encode an ``AnyValue``, with the same kinds as ``wire.any_value`` for JSON values."""
+    """Encode an ``AnyValue`` with the same types as ``wire.any_value``."""
     for kind, encode in _SCALARS:
         if isinstance(value, kind):
             return encode(value)

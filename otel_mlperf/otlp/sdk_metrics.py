@@ -3,7 +3,7 @@
 The metrics are the same as those sent to an OTLP server, with two differences:
 
 - If a request contains two points of a series (the zero and the first value), only the later one is
-  passed on: some backends accept only one point per series and request.
+  passed on, because some backends accept only one point per series and request.
 - Histograms have explicit buckets, which are the SDK's default. Prometheus' reader and Azure
   Monitor's exporter do not support exponential buckets.
 """
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 _FIRST_POWER: Final = -10
 BOUNDS: Final = tuple(2.0**power for power in range(_FIRST_POWER, 7))
-"""Explicit bounds: for durations from a millisecond to a minute. Powers of two are also bounds of
-exponential buckets, so that no count needs to be estimated (unless values span more than 160 powers
-of two)."""
+"""Explicit bounds for durations from a millisecond to a minute. They are also bounds of exponential
+buckets, as powers of two, so that no count must be estimated (unless the values span more than 160
+powers of two)."""
 _LABELS: Final = ("service.name", names.RUN_NAME, names.RANK, names.HOST_NAME)
-"""Resource attributes that become labels, to distinguish the series on a scraped page."""
+"""Resource attributes that become labels, because they distinguish the series on a scraped page."""
 _NO_VALUE: Final = 1
 _Key = tuple[tuple[str, Any], ...]
 _Series = tuple["Metric", dict[_Key, Any]]
 
 
 class MetricGroup(NamedTuple):
-    """Metrics of one request (one resource and scope)."""
+    """Metrics of one request, which has one resource and one scope."""
 
     resource: Resource
     scope: InstrumentationScope
     metrics: list[Metric]
     gone: set[tuple[str, _Key]]
-    """Metric name and attributes of ended series, for which the SDK has no kind of point."""
+    """Metric name and attributes of ended series, which no point of the SDK can express."""
 
 
 def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
-    """Return the groups as input for an SDK exporter, without metrics that have no points."""
+    """Return the groups as input for an SDK exporter; metrics without points are omitted."""
     made = []
     for group in groups:
         metrics = [metric for metric in group.metrics if metric.data.data_points]
@@ -64,11 +64,11 @@ def metrics_data(groups: Iterable[MetricGroup]) -> MetricsData:
 
 
 class MetricConverter:
-    """Converter to SDK metrics with the temporality that one exporter prefers.
+    """Converter to SDK metrics with the temporality that one ``exporter`` of the SDK prefers.
 
     The input is cumulative. For an exporter that prefers deltas, the previous point of each series
-    is stored. If the agent starts during a run, the first point is only the baseline: the growth
-    since the last delivery is omitted, not estimated.
+    is stored. If the agent starts during a run, the first point of a series is only the baseline:
+    its growth since the last delivery is omitted, not estimated.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -112,7 +112,6 @@ class MetricConverter:
         return export.Metric(metric.name, metric.description, metric.unit, data)
 
     def _since_last(self, series: tuple[bytes, str, _Key], point: Any) -> Any:
-        """Return the growth since the series' previous point; None without one or on a reset."""
         now = _total_of(point)
         before, self._last[series] = self._last.get(series), now
         if before is None:
@@ -140,9 +139,9 @@ def _total_of(point: Any) -> SentTotal:
 
 
 class ScrapedMetrics:
-    """Latest points of all resources, for SDK readers that are scraped.
+    """Latest points of all resources, for a ``reader`` of the SDK that is scraped.
 
-    A scraped page has no resources: the attributes that distinguish them become labels.
+    A scraped page has no resources. The attributes that distinguish these become labels.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -151,7 +150,7 @@ class ScrapedMetrics:
         reader._set_collect_callback(lambda *_, **__: self._newest())
 
     def put(self, group: MetricGroup) -> None:
-        """Replace the points of a group's series by new points, and remove ended series."""
+        """Replace points with newer ones of the same series, and remove ended series."""
         about = group.resource.attributes
         labels = {name: about[name] for name in _LABELS if name in about}
         with self._lock:
@@ -206,7 +205,7 @@ def _histogram(attributes: dict[str, Any], point: Any) -> export.HistogramDataPo
 
 
 def _explicit_counts(point: Any) -> tuple[int, ...]:
-    """Return the counts for ``BOUNDS``; no exponential bucket extends across one of the bounds."""
+    """Return the counts for ``BOUNDS``, which are also bounds of exponential buckets."""
     counts = [0] * (len(BOUNDS) + 1)
     counts[0] = point.zero_count
     for index, count in enumerate(point.positive.bucket_counts, point.positive.offset + 1):

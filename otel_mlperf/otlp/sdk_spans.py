@@ -35,7 +35,7 @@ _PLAIN: Final = (str, bool, float, bytes)
 
 
 def to_resource(attributes: Mapping[str, Any]) -> Resource:
-    """Return an SDK resource, which all spans of a batch can share."""
+    """Return a resource of the SDK, which all spans of a batch can share."""
     return Resource(sdk_attributes(attributes), names.SCHEMA_URL)
 
 
@@ -73,7 +73,7 @@ def to_readable_span(item: Struct, resource: Resource) -> ReadableSpan:
 
 
 def to_scope(scope: Scope) -> InstrumentationScope:
-    """Return a scope as the SDK's instrumentation scope."""
+    """Return the SDK's type for the instrumentation scope of a span."""
     return InstrumentationScope(*scope)
 
 

@@ -1,7 +1,7 @@
-"""Content of a span except ids and times: OTLP fields, and their encoding as bytes.
+"""Content of a span except ids and times: its OTLP fields, and their encoding as bytes.
 
-This module is used both for live spans and for rows of table ``spans``, and for protobuf and JSON.
-A replay therefore sends the same spans as the first delivery.
+This module is used both for live spans and for rows of table ``spans``, so that a replay sends the
+same spans as the first delivery. Its fields are encoded as protobuf here, and as JSON elsewhere.
 
 The table has no columns for rare fields of OTLP. They are stored as attributes, with the names that
 OpenTelemetry specifies for formats without these fields.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KINDS: Final = {"server": 2, "client": 3, "producer": 4, "consumer": 5}
 MOST_MARKS: Final = 128
-"""Maximum number of marks of one run: OpenTelemetry's default limit of events per span."""
+"""Maximum number of marks of one run, which is OpenTelemetry's default limit of events per span."""
 
 
 class Scope(NamedTuple):
@@ -36,7 +36,7 @@ class Scope(NamedTuple):
     schema_url: str = names.SCHEMA_URL
 
     def encode(self) -> bytes:
-        """Return the encoded content of an ``InstrumentationScope``."""
+        """Return the scope as an encoded ``InstrumentationScope``, without its schema URL."""
         return wire.encode_scope(self.name, self.version)
 
 
@@ -61,18 +61,18 @@ class SpanEvent(NamedTuple):
 
 
 class OwnFields(NamedTuple):
-    """Fields of one span, in addition to those shared by spans of the same name and thread."""
+    """Fields that belong to one span only, not to all spans of the same name and thread."""
 
     attributes: Mapping[str, Any] = {}
     events: Sequence[SpanEvent] = ()
     links: Sequence[SpanLink] = ()
     error: str | None = None
-    """Error message, possibly empty; None: no error."""
+    """Error message, possibly empty; None: the span has no error."""
     events_left_out: int = 0
-    """Number of dropped events."""
+    """Number of events that were dropped; likewise for links."""
     links_left_out: int = 0
     is_ok: bool = False
-    """Whether the program set the status OK."""
+    """Whether the user's program set the status OK."""
     is_parent_remote: bool = False
     trace_state: str = ""
     kind: int = wire.INTERNAL
@@ -92,25 +92,25 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exception_events(time_ns: int, words: Mapping[str, str]) -> list[SpanEvent]:
-    """Return the event of an exception, with texts by the names in ``names.EXCEPTION``.
+    """Return the event of an exception; empty if ``words`` is empty.
 
-    Empty if ``words`` is empty.
+    ``words`` are the exception's type, message and stack, by their names in ``names.EXCEPTION``.
     """
     given = {name: word for name, word in words.items() if word}
     return [SpanEvent(time_ns, "exception", given)] if words else []
 
 
 def mark_event(time_ns: int, name: str, phase: str, number: int) -> SpanEvent:
-    """Return the event of a mark that the program set at step ``number`` of ``phase``."""
+    """Return the event of a mark that the user's program set at step ``number`` of ``phase``."""
     about: dict[str, object] = {names.TRAINING_STEP: number}
     return SpanEvent(time_ns, name, about | ({names.ML_PHASE: phase} if phase else {}))
 
 
 def own_fields(row: Mapping[str, Any]) -> OwnFields:
-    """Return the fields of a span that are not shared; an exception becomes an event.
+    """Return the fields that belong to one span only; an exception becomes an event.
 
-    ``row`` is a row of table ``spans``, or contains the fields of a ``SpanItem``. The span of a run
-    also has ``marks``, each with the arguments of ``mark_event``.
+    ``row`` is a row of table ``spans``, or has the fields of a ``SpanItem``. The span of a run also
+    has ``marks``, each with the arguments of ``mark_event``.
     """
     attributes = dict(_load(row["attributes"]) or {})
     words = {key: attributes.pop(key) for key in names.EXCEPTION if key in attributes}
@@ -142,7 +142,7 @@ def own_fields(row: Mapping[str, Any]) -> OwnFields:
 def group_by_scope(
     rows: Iterable[Mapping[str, Any]],
 ) -> dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]]:
-    """Group rows of table ``spans`` by instrumentation scope, each row with its ``OwnFields``."""
+    """Group rows of table ``spans`` by instrumentation scope, each with its ``OwnFields``."""
     groups: dict[Scope, list[tuple[Mapping[str, Any], OwnFields]]] = {}
     for row in rows:
         own = own_fields(row)
@@ -156,21 +156,21 @@ def _load(value: Any) -> Any:
 
 
 def take_kind_and_scope(attributes: dict[str, Any]) -> tuple[int, Scope]:
-    """Remove the attributes that represent a span's kind and scope, and return kind and scope."""
+    """Remove the attributes that stand for a span's kind and scope, and return both."""
     kind = _KINDS.get(str(attributes.pop(names.SPAN_KIND, "")), wire.INTERNAL)
     given = [str(attributes.pop(name, "")) for name in names.SCOPE_FIELDS]
     return kind, Scope(*given) if given[0] else OWN_SCOPE
 
 
 def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = wire.INTERNAL) -> bytes:
-    """Encode name, kind and constant attributes, which many spans may share."""
+    """Encode a span's name, kind and constant attributes, which many spans may share."""
     # The head already contains a kind: of repeated fields, protobuf uses the last.
     kind_field = b"" if kind == wire.INTERNAL else wire.number(6, kind)
     return wire.text(5, name) + kind_field + wire.encode_attributes(attributes)
 
 
 def span_extra(own: OwnFields) -> bytes:
-    """Encode the fields of one span that are not in its tail; empty for most spans."""
+    """Encode the fields of one span that its tail does not contain; empty for most spans."""
     parts = [wire.text(3, own.trace_state), _attributes(own.attributes, 9, 10)]
     parts += [wire.block(11, _event(event)) for event in own.events]
     if own.events_left_out:
@@ -188,7 +188,10 @@ def span_extra(own: OwnFields) -> bytes:
 
 
 def link_blocks(trace_id: NDArray[np.uint8], span_id: NDArray[np.uint64]) -> list[bytes]:
-    """Encode one link without attributes per span, in the format of ``span_extra``."""
+    """Encode one link without attributes for each span, in the format of ``span_extra``.
+
+    The arrays have one row per span: the linked span's trace id (16 bytes), and its span id.
+    """
     # One link is encoded and copied, then the ids are replaced in all copies. The placeholder ids
     # (bytes 0 to 15, and 16 to 23) do not occur elsewhere in the encoded link.
     template = wire.block(13, _link(SpanLink(bytes(range(16)), 0x1011121314151617)))
@@ -211,14 +214,13 @@ def _link(link: SpanLink) -> bytes:
 
 
 def _attributes(attributes: Mapping[str, object], field: int, dropped_field: int) -> bytes:
-    """Encode the fields with the attributes and with the number of dropped attributes."""
     given, dropped = split_dropped(attributes)
     count = wire.number(dropped_field, dropped) if dropped else b""
     return wire.encode_attributes(given, field) + count
 
 
 def split_dropped(attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
-    """Return the attributes without ``names.DROPPED_ATTRIBUTES``, and the value of the latter."""
+    """Return the attributes without ``names.DROPPED_ATTRIBUTES``, and its value (default: 0)."""
     if names.DROPPED_ATTRIBUTES not in attributes:
         return attributes, 0
     rest = dict(attributes)

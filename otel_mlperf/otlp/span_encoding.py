@@ -1,11 +1,11 @@
 """Columns of spans, and their encoding as the bytes of an ``ExportTraceServiceRequest``.
 
-An encoded span consists of a *head* and a *tail* (``span_content``): the span's name and constant
-attributes, encoded once for all rows that share them. Heads have the same size in all rows, so that
-NumPy fills all heads together, as one structured array. The fixed size is valid protobuf: numbers
-are padded with continuation bytes, and a root span, which has no parent field, contains its span id
-twice. Rows of equal size form one matrix. The cost is a few copies of memory, without a Python
-object per span.
+An encoded span consists of a *head* and a *tail* (``span_content``). The tail contains the span's
+name and constant attributes, and is encoded once for all rows that share it. Heads have the same
+size in all rows, so that NumPy fills all heads together, as one structured array. The fixed size is
+valid protobuf: numbers are padded with continuation bytes, and a root span, which has no parent
+field, contains its span id twice. Spans of equal size form one matrix. The cost is a few copies of
+memory, without a Python object per span.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SPAN_ID = b"\x12\x08"
 _PARENT_ID = b"\x22\x08"
 _PREFIX = 4
-"""Size in bytes of the length that precedes a span, which limits a span to 256 MiB."""
+"""Bytes of the length that precedes a span, which limits a span to 256 MiB."""
 _SPREAD = (
     (np.uint64(4), np.uint64(0x000000000FFFFFFF)),
     (np.uint64(2), np.uint64(0x00003FFF00003FFF)),
@@ -42,17 +42,17 @@ class SpanColumns:
     """Trace ids as an array of shape (spans, 16), big-endian."""
     span_id: NDArray[np.uint64]
     parent_id: NDArray[np.uint64]
-    """Span id of the parent; 0: a root span."""
+    """Span id of the parent; 0 for a root span."""
     start_ns: NDArray[np.uint64]
     end_ns: NDArray[np.uint64]
     tail: NDArray[np.int32]
-    """Index into ``tails``."""
+    """Index of each span's tail in ``tails``."""
     tails: list[bytes]
-    """Results of ``span_tail``: name and constant attributes."""
+    """Results of ``span_tail``: a span's name and constant attributes."""
     extra: dict[int, bytes] = field(default_factory=dict)
-    """Results of ``span_extra`` by row; each such row costs a Python iteration."""
+    """Results of ``span_extra`` by row; each row that has one costs a Python iteration."""
     ints: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Integer attributes that all rows have."""
+    """Integer attributes that all rows have, by attribute name."""
 
     def __len__(self) -> int:
         return len(self.span_id)
@@ -75,7 +75,7 @@ class SpanColumns:
 
 @dataclass(slots=True)
 class HeadLayout:
-    """Layout of heads: constant bytes, and the offsets of the columns' values."""
+    """Layout of the heads of spans: constant bytes, and the offsets of the columns' values."""
 
     template: bytearray = field(default_factory=bytearray)
     slots: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class HeadLayout:
         )
 
     def slot(self, name: str, kind: str) -> None:
-        """Append space for a column's values to the template."""
+        """Append space for a column's values, whose NumPy format is ``kind``, to the template."""
         self.slots[name] = kind, len(self.template)
         self.template += bytes(np.dtype(kind).itemsize)
 
@@ -137,7 +137,7 @@ def head_layout(columns: SpanColumns) -> HeadLayout:
 
 
 def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.void]:
-    """Return the heads of all spans, given the sizes of the whole spans."""
+    """Return the heads of all spans; ``sizes`` are those of the whole spans in bytes."""
     layout = head_layout(columns)
     raw = np.full(len(columns), np.void(bytes(layout.template)), f"V{layout.itemsize}")
     heads = raw.view(layout.dtype)
@@ -163,7 +163,7 @@ def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.voi
 
 
 def _width(column: NDArray[np.int64]) -> int:
-    """Return the size of a column's varints: 1, 2, 4, 8, or 10 for negative or large values."""
+    """Return the bytes of a column's varints: 1, 2, 4, 8, or 10 for negative or large values."""
     if not len(column):
         return 1
     if int(column.min()) < 0:
@@ -255,7 +255,7 @@ def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[n
 
 
 def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
-    """Return the tails of rows, which must all have the same length."""
+    """Return the tail of each row in ``rows``; all of them must have the same length."""
     wanted = columns.tail[rows]
     known = _used(columns, wanted)
     tails = [columns.tails[index] for index in known.tolist()]
@@ -264,7 +264,7 @@ def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
 
 
 def _used(columns: SpanColumns, tail: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Return the distinct indices in ``tail``, sorted."""
+    """Return the distinct values of ``tail`` in ascending order."""
     used = np.zeros(len(columns.tails), bool)
     used[tail] = True
     return np.flatnonzero(used)
@@ -286,7 +286,7 @@ def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[
 
 
 def _tail_sizes(columns: SpanColumns) -> NDArray[np.int64]:
-    """Return the length of each tail that is used by a row; 0 for unused tails."""
+    """Return the length of each tail in ``tails``; 0 for those that no row uses."""
     used = _used(columns, columns.tail)
     sizes = np.zeros(len(columns.tails), np.int64)
     sizes[used] = [len(columns.tails[index]) for index in used.tolist()]

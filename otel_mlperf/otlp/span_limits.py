@@ -1,7 +1,7 @@
-"""Span limits from OpenTelemetry's standard variables: counts and lengths.
+"""Span limits from OpenTelemetry's standard variables: numbers of items, and lengths of texts.
 
-A limit applies if it is below the fixed bound of the recorder. Like the Python SDK, this module
-drops the oldest attributes, events and links, and counts dropped items.
+A limit applies if it is below the fixed bound of the recorder. The oldest attributes, events and
+links are dropped, and dropped items are counted, as in the Python SDK.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _BOUNDS: Final = (
 
 
 class SpanLimits(NamedTuple):
-    """Effective span limits; None: only the bounds of the recorder apply."""
+    """Span limits of the user; None: only the bounds of the recorder apply."""
 
     attributes: int | None = None
     length: int | None = None
-    """Maximum number of characters of a text in the attributes of a span."""
+    """Maximum number of characters of a text in a span's own attributes."""
     events: int | None = None
     links: int | None = None
     event_attributes: int | None = None
@@ -48,7 +48,7 @@ class SpanLimits(NamedTuple):
     """Maximum number of characters of a text in the attributes of an event or link."""
 
     def apply(self, recorded: dict[str, Any]) -> None:
-        """Apply the limits to a span's recorded payload, in place."""
+        """Apply the limits in place to the payload that was recorded for a span."""
         if given := recorded.get("a"):
             recorded["a"] = _limit(given, self.attributes, self.length)
         if recorded.get("e"):
@@ -70,7 +70,7 @@ class SpanLimits(NamedTuple):
             recorded["l"] = [[*link, _limit(about, max_count, inner)] for *link, about in kept]
 
     def _limit_exception(self, recorded: dict[str, Any]) -> None:
-        """Limit the event of an exception; the status contains the full type and message.
+        """Limit the event of an exception; the status contains its full type and message.
 
         Unlike in the SDK, the stack is dropped first and the type last.
         """
@@ -95,14 +95,14 @@ def describe_error(words: Sequence[str]) -> str:
     """Return the status description of a span that ended with an exception, as in the SDK.
 
     Args:
-        words: Type and message of the exception.
+        words: Type and message of the exception; further items are ignored.
     """
     kind, message, *_ = (*words, "", "")
     return f"{kind.rpartition('.')[2]}: {message}" if kind else message
 
 
 def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]:
-    """Return the limits from the standard variables, and warnings about variables."""
+    """Return the span limits from the standard variables, and warnings about these variables."""
     environ, warnings = declare(environ)
     limits: dict[str, int | None] = {}
     beyond: list[str] = []
@@ -127,7 +127,7 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
 def _limit(
     attributes: Mapping[str, Any], max_count: int | None, length: int | None
 ) -> dict[str, Any]:
-    """Return the newest attributes with truncated texts, including the number of dropped ones."""
+    """Return the newest attributes with truncated texts, and the number of dropped ones if any."""
     kept = dict(_newest([*attributes.items()], max_count))
     dropped = len(attributes) - len(kept)
     kept = {key: _cut(value, length) for key, value in kept.items()}

@@ -1,4 +1,4 @@
-"""Bisection of refused requests, so that all items except unreadable ones are delivered."""
+"""Bisection of refused requests, so that all items except those that a server refuses arrive."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def post_in_parts(
 
     Returns:
         DELIVERED if all items are either accepted or permanently refused; otherwise the first
-        answer that requires a retry. The retry sends accepted parts again, which is harmless:
-        servers recognize them by their ids.
+        answer that requires a retry. The retry sends accepted parts again, which is harmless,
+        because servers recognize these by their ids.
     """
     answer = post(body)
     if answer.rejected:
@@ -53,7 +53,7 @@ def post_in_parts(
 
 
 def halves(body: bytes) -> tuple[bytes, bytes] | None:
-    """Return two requests with half of the spans or metrics each; None if there is only one item.
+    """Return two requests with half of the spans or metrics each; None if there is only one.
 
     ``body`` is a request of ``encode_spans`` or ``encode_metrics``, with one resource and one
     scope.
@@ -66,7 +66,7 @@ def halves(body: bytes) -> tuple[bytes, bytes] | None:
 
 
 def count_items(body: bytes, signal: str) -> int:
-    """Return the number of spans or metric points in a request."""
+    """Return the number of spans or metric points in an encoded request."""
     _, items = _parts(body)
     return len(items) if signal == "traces" else sum(map(_points, items))
 
@@ -83,8 +83,6 @@ def _points(metric: bytes) -> int:
 
 
 class _Envelope(NamedTuple):
-    """Envelope of a request: the fields shared by all of its spans or metrics."""
-
     resource: bytes
     scope: bytes
     schema_url: str
@@ -108,7 +106,6 @@ def _parts(body: bytes) -> tuple[_Envelope, list[bytes]]:
 
 
 def _scope_parts(about: _Envelope, content: bytes, items: list[bytes]) -> _Envelope:
-    """Add a scope's spans or metrics to ``items``."""
     for field, _, value in wire.fields(content):
         if field == 1:
             about = about._replace(scope=_bytes(value))

@@ -1,9 +1,9 @@
 """HTTP transport with a deadline per exchange and a size limit for answers, and error messages.
 
 The transport is based on ``http.client``, which follows no redirects, reads neither netrc nor proxy
-variables, and decompresses nothing. It supports neither a deadline for a whole exchange nor a limit
-for the size of answers. Both are enforced at the socket, so that they also apply to a server that
-sends one byte per second.
+variables, and decompresses nothing. ``http.client`` has neither a deadline for a whole exchange nor
+a limit for the size of answers. Both are enforced at the socket, so that they also apply to a
+server that sends one byte per second.
 
 Error messages are short, and contain no secrets of the configuration.
 """
@@ -44,7 +44,7 @@ class ErrorDescriber:
         self._secrets = _secrets(settings)
 
     def why(self, error: Exception) -> str:
-        """Return a message for an exception of an exchange without a complete answer."""
+        """Return a message for an exception of an exchange that yielded no complete answer."""
         match error:
             case TimeoutError():
                 why = f"no complete answer within {self._settings.timeout_s:g} s"
@@ -72,9 +72,9 @@ class ErrorDescriber:
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Return the delay in seconds of a ``Retry-After`` header (number or HTTP date).
+    """Return the delay in seconds that a ``Retry-After`` header (number or HTTP date) requests.
 
-    At most a minute; None if the header is missing or invalid.
+    It is at most 60; None if the header is missing or invalid. ``now`` is the Unix time.
     """
     if value is None:
         return None
@@ -94,7 +94,7 @@ def bounded_wait(seconds: float) -> float:
 
 
 def _secrets(settings: ServerSettings) -> list[str]:
-    """Return all secrets, longest first: header values, the URL's query, and parts of them."""
+    """Return all secrets, longest first: header values, the URL's query, and parts of these."""
     values = [*settings.headers.values(), settings.query]
     parts = [part for value in values for part in (value, *value.split(), *value.split("="))]
     return sorted(
@@ -103,7 +103,7 @@ def _secrets(settings: ServerSettings) -> list[str]:
 
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
-"""Default maximum number of bytes to read of an answer's body."""
+"""Default maximum number of bytes that are read of an answer's body."""
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _PIECE: Final = 256 * 1024
 
@@ -119,7 +119,10 @@ class Reply:
 
 
 class Transport:
-    """Transport of requests to one server over a persistent connection, for use by one thread."""
+    """Transport of requests to one server over a persistent connection; not thread-safe.
+
+    ``answer_most`` is the maximum number of bytes that are read of an answer's body.
+    """
 
     def __init__(self, settings: ServerSettings, answer_most: int = MAX_ANSWER_BYTES) -> None:
         self._settings, self._answer_most = settings, answer_most
@@ -132,7 +135,7 @@ class Transport:
         self._socket: _BoundedSocket | None = None
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """Send a POST request to the endpoint's own path; exceptions are those of ``ask``."""
+        """Send a POST request to the path of the settings' endpoint; raises as ``ask`` does."""
         return self.ask("POST", self._target, body, headers)
 
     def ask(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Reply:
@@ -176,7 +179,6 @@ class Transport:
         self._http = self._socket = None
 
     def _connection(self, deadline: float) -> HTTPConnection:
-        """Return the open connection, or a new one if there is none or it is no longer usable."""
         if self._http and self._socket and self._http.sock and self._socket.quiet:
             self._socket.renew(deadline)
             return self._http
@@ -225,7 +227,7 @@ class _BoundedSocket:
 
     @property
     def quiet(self) -> bool:
-        """Return whether neither data nor the end of the stream has arrived since the exchange."""
+        """Return whether neither data nor the end of the stream is waiting to be read."""
         # Unsolicited data or the end means that the server has abandoned the connection: a request
         # over it would be lost.
         poll = select.poll()
@@ -233,19 +235,18 @@ class _BoundedSocket:
         return not poll.poll(0)
 
     def renew(self, deadline: float) -> None:
-        """Start a new exchange with the given deadline."""
+        """Start a new exchange with its own ``deadline`` and limit of received bytes."""
         self._deadline = deadline
         self._readable = _MAX_HEAD_BYTES + self._answer_most
 
     def sendall(self, data: bytes) -> None:
-        """Send all data in pieces, since the timeout of TLS sockets applies per call."""
+        """Send all data in pieces, because the timeout of TLS sockets applies per call."""
         view = memoryview(data)
         while view:
             self._raw.settimeout(_remaining_s(self._deadline))
             view = view[self._raw.send(view[:_PIECE]) :]
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Read available bytes, up to the limit of the exchange."""
         # The limit counts all received bytes, including headers and chunk sizes, so that no framing
         # can bypass it.
         if not self._readable:
@@ -261,12 +262,11 @@ class _BoundedSocket:
         return io.BufferedReader(_AnswerReader(self))
 
     def close(self) -> None:
-        """Close the socket, deferred until no answer is being read."""
+        """Close the socket; if an answer is being read, only after its reader was closed."""
         self._closed = True
         self._close_unused()
 
     def reader_closed(self) -> None:
-        """Record that the reader of one answer was closed."""
         self._readers -= 1
         self._close_unused()
 
@@ -276,8 +276,6 @@ class _BoundedSocket:
 
 
 class _AnswerReader(io.RawIOBase):
-    """Reader of the bytes of one answer."""
-
     def __init__(self, source: _BoundedSocket) -> None:
         self._source = source
 

@@ -1,7 +1,7 @@
 """Protobuf encoder for the messages that all of OTLP's signals share, and a safe decoder.
 
-The protobuf package is not used: it would cost a fifth of the agent's memory budget, and it is slow
-because it creates a Python object per message.
+The protobuf package is not used, because it would cost a fifth of the agent's memory budget, and is
+slow: it creates a Python object per message.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def varint(number: int) -> bytes:
 
 @cache
 def tag(field: int, kind: int) -> bytes:
-    """Encode the tag that precedes a field's value."""
+    """Encode the tag before a field's value; ``kind`` is the wire type, such as ``VARINT``."""
     return varint(field << 3 | kind)
 
 
@@ -64,17 +64,17 @@ def block(field: int, content: bytes) -> bytes:
 
 
 def text(field: int, value: str) -> bytes:
-    """Encode a string field; the empty string is the default, and is not encoded."""
+    """Encode a string field. The result is empty for an empty string, which is the default."""
     return block(field, utf8(value)) if value else b""
 
 
 def number(field: int, value: int) -> bytes:
-    """Encode a varint field (int64): negative numbers in two's complement."""
+    """Encode a varint field (int64), negative numbers in two's complement."""
     return tag(field, VARINT) + varint(value & _MASK64)
 
 
 def signed(field: int, value: int) -> bytes:
-    """Encode a zigzag (sint32) field."""
+    """Encode a signed number as a zigzag field (sint32)."""
     return tag(field, VARINT) + varint((value << 1 ^ value >> 63) & _MASK64)
 
 
@@ -89,14 +89,14 @@ def fixed32(field: int, value: int) -> bytes:
 
 
 def double(field: int, value: float) -> bytes:
-    """Encode a floating point field."""
+    """Encode a floating point field of eight bytes."""
     return tag(field, FIXED64) + struct.pack("<d", value)
 
 
 def utf8(value: str) -> bytes:
     """Encode a text as UTF-8, with each lone surrogate replaced by U+FFFD.
 
-    One invalid name must not cause the loss of a whole batch.
+    Otherwise one invalid name would cause the loss of a whole batch.
     """
     try:
         return value.encode()
@@ -107,8 +107,8 @@ def utf8(value: str) -> bytes:
 def any_value(value: object, depth: int = 0) -> bytes:
     """Encode the content of an ``AnyValue``.
 
-    Numbers beyond 64 bits become text. Objects of other types become the name of their type, since
-    calling their methods could run arbitrary code.
+    Integers beyond 64 bits become text. Objects of other types become the name of their type,
+    since calling their methods could run arbitrary code. ``depth`` counts the enclosing values.
     """
     # NumPy scalars except float64 are not instances of int or float: convert them.
     if isinstance(value, np.generic):
@@ -174,7 +174,7 @@ def envelope(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> tuple[bytes, bytes]:
-    """Return the bytes that precede and follow ``items`` bytes of spans or metrics in a request.
+    """Return the bytes that precede and follow the spans or metrics (``items`` bytes) in a request.
 
     ``schema_url`` is that of the resource, and of the scope unless ``scope_schema_url`` is given.
     The field numbers are the same for traces and metrics: request.1 = resource block {1 resource, 2
@@ -190,14 +190,14 @@ def envelope(
 
 
 def packed_varints(values: Iterable[int]) -> bytes:
-    """Encode the content of a packed field with unsigned varints."""
+    """Encode the content of a packed field of unsigned varints."""
     return b"".join(map(varint, values))
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
     """Yield field number, wire type and value for each field of an untrusted message.
 
-    No more memory is allocated than the size of ``data``.
+    The values together need no more memory than ``data``.
 
     Raises:
         ValueError: the bytes are not a protobuf message.
