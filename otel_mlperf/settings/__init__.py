@@ -1,1 +1,1 @@
-"""Settings: their declaration, their sources, and supported variables of OpenTelemetry."""
+"""Settings of the package: their declaration, their sources, and OpenTelemetry's variables."""

@@ -1,9 +1,9 @@
-"""Translation of the file that ``OTEL_CONFIG_FILE`` names to standard variables.
+"""Translation of the file that ``OTEL_CONFIG_FILE`` names into standard variables.
 
 The format is OpenTelemetry's declarative configuration, ``file_format`` 1.0. As the standard
-requires, the file replaces the ``OTEL_*`` variables. These are ignored unless the file refers to
-them (``${VARIABLE:-default}``). One warning lists the settings of the file that are unsupported
-here. A file that cannot be read also causes a warning; the variables then apply.
+requires, the file replaces the ``OTEL_*`` variables, which are ignored unless the file refers to
+them (``${VARIABLE:-default}``). One warning lists the settings of the file that this package does
+not support. If the file cannot be read, there is a warning, and the variables apply.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from urllib.parse import quote
 from otel_mlperf.whole_file import read_regular
 
 VARIABLES: Final = ("OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE")
-"""Variables that name the file; the first one that is set applies."""
+"""Variables that name the configuration file; the first one that is set applies."""
 PROPAGATORS: Final = "OTEL_PROPAGATORS"
 _OWN: Final = "OTEL_MLPERF_"
 _ALWAYS_APPLIED: Final = ("OTEL_SDK_DISABLED",)
-"""Standard variables that apply in addition to a file: the environment can always disable
-recording.
-"""
+"""Standard variables that apply in addition to a file, so that the environment can always disable
+recording."""
 _INSECURE: Final = "_INSECURE"
-"""Suffix of variables that apply, too, because a file cannot set them for OTLP over HTTP."""
+"""Suffix of variables that apply in addition, because a file cannot set them for OTLP over HTTP."""
 _REFERENCE: Final = re.compile(r"\$\$|\$\{(?:(?:env:)?([A-Za-z_]\w*)(?::-([^\n}]*))?|[^}]*)\}")
 _CONSOLE: Final = "console"
 _EXPORTERS: Final = ("otlp_http", "otlp_grpc", _CONSOLE)
@@ -34,16 +33,16 @@ MAX_FILE_BYTES: Final = 1 << 20
 
 
 class Unreadable(Exception):
-    """Error with the reason why a configuration file cannot be used."""
+    """Reason why a configuration file cannot be used."""
 
 
 def declare(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
-    """Return the environment with the file's settings in place of the standard variables.
+    """Return the environment with the settings of the configuration file as standard variables.
 
     Returns:
         The environment, and warnings about the file or its unsupported settings. The environment is
-        unchanged if no file is named; if the file cannot be used, it lacks the variables that name
-        the file.
+        unchanged if it names no file. If the file cannot be used, only the variables that name the
+        file are removed.
     """
     variable = next((name for name in VARIABLES if environ.get(name, "").strip()), "")
     if not variable:
@@ -124,7 +123,7 @@ def _value_of(reference: re.Match[str], environ: Mapping[str, str]) -> str:
 
 
 class _Part:
-    """Mapping in the file that records which of its keys are used.
+    """Mapping in the file that records which of its keys were used.
 
     Args:
         content: the mapping; any other value but None is reported as unused.
@@ -152,11 +151,10 @@ class _Part:
         )
 
     def part(self, key: str) -> _Part:
-        """Return a nested mapping and mark it as used; empty if it is missing."""
         return _Part(self.left.pop(key, None), f"{self.path}{key}.", self._parts)
 
     def items(self, key: str) -> list[_Part]:
-        """Return the mappings of a nested list and mark it as used; empty if it is no list."""
+        """Return the mappings in a nested list, which is marked as used; empty if it is no list."""
         value = self.left.get(key)
         if not isinstance(value, list):
             return []
@@ -164,12 +162,11 @@ class _Part:
         return [_Part(one, f"{self.path}{key}[{i}].", self._parts) for i, one in enumerate(value)]
 
     def unused(self) -> list[str]:
-        """Return the paths of the unused keys in the file."""
         return [f"{self.path}{key}".rstrip(".") for key in self.left]
 
 
 def _translate(content: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """Return the equivalent variables, and the paths of unused settings in the file."""
+    """Return the equivalent variables, and the paths of settings in the file that were not used."""
     parts: list[_Part] = []
     file = _Part(content, "", parts)
     variables = {
@@ -207,7 +204,7 @@ def _propagators(propagator: _Part) -> str:
 
 
 def _exported(exporting: list[_Part], signal: str) -> dict[str, str]:
-    """Return the variables of a signal's first OTLP exporter, and those of console exporters."""
+    """Return the variables of a signal's first OTLP exporter, and of console exporters."""
     variables: dict[str, str] = {}
     listed = []
     for one in exporting:
@@ -262,7 +259,7 @@ def _otlp(exporter: _Part, name: str, signal: str) -> dict[str, str]:
 
 
 def _headers(exporter: _Part) -> str:
-    """Return headers in the variable's format.
+    """Return an exporter's headers in the format of the variable.
 
     Items of ``headers`` come last, so that they override the same names in ``headers_list``.
     """

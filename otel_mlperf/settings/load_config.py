@@ -3,8 +3,8 @@
 The precedence is argument, environment, YAML file, default. A declarative configuration file of
 OpenTelemetry replaces the standard ``OTEL_*`` variables. Settings are read once, at ``start()``,
 and never change afterwards. Invalid arguments and files raise ``ConfigError`` before recording
-starts. An invalid ``OTEL_*`` variable only causes a warning and is ignored, as the OpenTelemetry
-specification requires.
+starts. An invalid variable only causes a warning and is ignored, as the OpenTelemetry specification
+requires.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ def load_config(
 
 
 def _of_level(level: Any) -> dict[str, Any]:
-    """Return the settings of a level; empty for an unknown one, which ``Config`` rejects."""
     return LEVELS.get(level, {}) if isinstance(level, str) else {}
 
 
@@ -83,7 +82,7 @@ def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict
 
 
 def _read_named_file(path: str) -> dict[str, Any]:
-    """Read the file that the variable names; an error is only logged and must not end the job."""
+    """Read the file that the environment names; errors are logged, as they must not end the job."""
     try:
         return _read_file(path) if path else {}
     except ConfigError as error:
@@ -120,7 +119,7 @@ def _read_file(path: str) -> dict[str, Any]:
 
 
 def _reject_nested(value: Any, where: str) -> None:
-    """Reject nested lists: YAML aliases of aliases could expand to text of unlimited size."""
+    """Reject nested lists, because YAML aliases of aliases could expand to text of any size."""
     parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, Mapping | list) and any(isinstance(x, Mapping | list) for x in parts):
         raise ConfigError(f"{where}: found a nested list or mapping, expected names")

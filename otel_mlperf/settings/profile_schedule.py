@@ -1,8 +1,8 @@
 """Schedule of torch.profiler recordings (windows), with the profiler's options.
 
 Environment variable, command line and YAML file use the same text form, e.g.
-``wait=10,warmup=1,active=3,repeat=2``. Omitted fields have their default; ``on`` selects all
-defaults.
+``wait=10,warmup=1,active=3,repeat=2``. Fields that it omits have their default, and ``on`` selects
+all defaults.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _MAX_DIGITS = 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """Profiler schedule: windows of ``active`` steps each, in the steps of one phase."""
+    """Schedule of profiler windows of ``active`` steps each, in the steps of one phase."""
 
     skip_first: int = 0
-    """Number of steps before the first ``wait``, skipped once."""
+    """Number of steps before the first ``wait``; they are skipped once."""
     wait: int = 10
     """Number of steps without the profiler before each warm-up."""
     warmup: int = 1
-    """Number of steps before each window with the profiler on, whose events are discarded."""
+    """Number of steps before each window in which the profiler runs, but records nothing."""
     active: int = 3
-    """Number of recorded steps in a window."""
+    """Number of steps that a window records."""
     repeat: int = 1
     """Number of windows; 0: unlimited."""
     every: Literal["run", "epoch"] = "run"
-    """``epoch``: the schedule restarts in each epoch."""
+    """With ``epoch``, the schedule restarts in each epoch."""
     unit: Literal["step", "epoch"] = "step"
     """Unit of all counts except ``warmup``; with ``epoch``, each recorded epoch is one window."""
     phase: str = "train"
@@ -47,7 +47,7 @@ class Schedule:
     activities: tuple[str, ...] = ()
     """``cpu``, ``cuda``, …; empty: all activities that torch supports on this machine."""
     events: int = 200_000
-    """Approximate maximum number of events: a window that exceeds it ends with the current step."""
+    """Approximate maximum number of events; a window that exceeds it ends with the current step."""
 
     def __post_init__(self) -> None:
         for name, low in _LOWEST.items():
@@ -65,12 +65,11 @@ class Schedule:
             raise _wrong("activities", unknown[0], f"of {', '.join(_ACTIVITIES)}")
 
     def action(self, position: int, epoch: int = 0) -> Action:
-        """Return the profiler's action in a step; empty: the profiler is off.
+        """Return the profiler's action in a step; empty if the profiler is off.
 
         Args:
-            position: number of the step, from 0 upward; counted within the epoch if ``unit`` is
-                ``epoch``.
-            epoch: number of the epoch, from 0 upward; ignored if ``unit`` is ``step``.
+            position: number of the step from 0 upward, within the epoch if ``unit`` is ``epoch``.
+            epoch: number of the epoch from 0 upward; ignored if ``unit`` is ``step``.
         """
         if self.unit == "epoch":
             if not self._records(epoch):
@@ -87,16 +86,16 @@ class Schedule:
         return turn >= 0 and (not self.repeat or turn < self.repeat) and place >= self.wait
 
     def is_first(self, position: int) -> bool:
-        """Return whether the profiler is switched on in that step, for warm-up or recording."""
+        """Return whether step ``position`` switches the profiler on, for warm-up or recording."""
         if self.unit == "epoch":
             return position == 0
         place = (position - self.skip_first) % self.length
         return place == self.wait and self.action(position) != ""
 
     def is_last(self, position: int) -> bool:
-        """Return whether a window ends with that step.
+        """Return whether a window ends with step ``position``.
 
-        Always False if ``unit`` is ``epoch``: the length of an epoch is unknown.
+        The result is False if ``unit`` is ``epoch``, because the length of an epoch is unknown.
         """
         if self.unit == "epoch":
             return False
@@ -105,12 +104,12 @@ class Schedule:
 
     @property
     def length(self) -> int:
-        """Return the period of the schedule in steps: ``wait``, ``warmup`` and ``active``."""
+        """Return the period of the schedule: the sum of ``wait``, ``warmup`` and ``active``."""
         return self.wait + self.warmup + self.active
 
     @property
     def most_windows(self) -> int:
-        """Return the maximum number of windows over a run; 0: unlimited."""
+        """Return the maximum number of windows in a run; 0 if it is unlimited."""
         if self.unit == "epoch":
             return self.repeat * self.active
         return self.repeat if self.every == "run" else 0
@@ -135,7 +134,7 @@ def parse_schedule(given: Any) -> Schedule | None:
     """Return the schedule given as text, mapping, bool or Schedule; None: no windows.
 
     Raises:
-        ConfigError: ``given`` is no valid schedule.
+        ConfigError: ``given`` is not a valid schedule.
     """
     if isinstance(given, Schedule) or given is None:
         return given
@@ -163,10 +162,10 @@ def parse_schedule(given: Any) -> Schedule | None:
 
 
 def schedule_text(given: Any) -> str:
-    """Return a schedule in its text form; empty for no windows.
+    """Return the text form of a schedule given as for ``parse_schedule``; empty: no windows.
 
     Raises:
-        ConfigError: ``given`` is no valid schedule.
+        ConfigError: ``given`` is not a valid schedule.
     """
     schedule = parse_schedule(given)
     return "" if schedule is None else str(schedule)
@@ -183,7 +182,11 @@ def _pair(part: str) -> tuple[str, Any]:
 
 
 def _given(name: str, value: Any) -> Any:
-    """Return a field's value, for ``activities`` as a tuple; an unknown field is a ConfigError."""
+    """Return a field's value, for ``activities`` as a tuple.
+
+    Raises:
+        ConfigError: the schedule has no such field.
+    """
     if name == "with_flops":
         raise ConfigError(_NO_FLOPS)
     if name not in _KNOWN:
@@ -198,7 +201,6 @@ def _given(name: str, value: Any) -> Any:
 
 
 def _parsed(name: str, value: Any) -> Any:
-    """Convert the text of a field to its type; return invalid text unchanged."""
     if name in _LOWEST:
         return int(value) if value.isdecimal() and len(value) <= _MAX_DIGITS else value
     if name in _SWITCHES and value.lower() in _ON + _OFF[1:]:

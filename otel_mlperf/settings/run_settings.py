@@ -41,7 +41,7 @@ _ENCODING: Final = (
     "OTEL_METRICS_EXEMPLAR_FILTER",
 )
 _LIMIT: Final = "_LIMIT"
-"""Suffix of the variables of span limits, which are settings of the run, too."""
+"""Suffix of the variables of span limits, which belong to the run's settings, too."""
 _OF_CALLER: Final = (ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_MLPERF_DIR")
 _OF_RUN: Final = {
     variable for item in fields(Config) if (variable := item.metadata["variable"]) not in _OF_CALLER
@@ -60,7 +60,7 @@ class StoredSettings(NamedTuple):
     environ: dict[str, str]
     """Environment variables: destinations from the caller, all other settings from the run."""
     recorded_destinations: dict[str, str]
-    """Environment variables that name the run's destinations, for messages only."""
+    """Variables that name the destinations of the run itself, for messages only."""
 
 
 def write_settings(folder: str, environ: Mapping[str, str]) -> None:
@@ -81,7 +81,7 @@ def write_settings(folder: str, environ: Mapping[str, str]) -> None:
 
 
 def _is_utf8(text: str) -> bool:
-    """Return whether a text is valid in JSON; a variable may contain arbitrary bytes."""
+    """Return whether JSON can contain a text; a variable may contain arbitrary bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -105,7 +105,7 @@ def _without_login(uri: str) -> str:
 
 
 def with_endpoint(environ: Mapping[str, str], endpoint: str | None) -> Mapping[str, str]:
-    """Return ``environ`` with ``endpoint`` as its only OTLP endpoint; unchanged for None."""
+    """Return ``environ`` with ``endpoint`` as its only OTLP endpoint, or unchanged for None."""
     if endpoint is None:
         return environ
     named, _ = declare(environ)

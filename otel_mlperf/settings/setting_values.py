@@ -3,8 +3,8 @@
 Arguments, environment and YAML file give the same setting in different types, which are converted
 to the same value.
 
-The module also parses default time limits (bounds) of requests, in seconds. The setting is one
-limit for all requests (``0.05``), or limits by shell patterns of request names
+The module also parses the setting with the default time limits (bounds) of requests, in seconds. It
+is one limit for all requests (``0.05``), or limits by shell patterns of request names
 (``predict=0.05,chat*=2``), of which the first match applies.
 """
 
@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def some_of(known: Sequence[str]) -> Callable[[Any], str]:
-    """Return a parser of a list or comma-separated text of ``known`` names.
+    """Return a parser of a list or comma-separated text of names in ``known``.
 
     The parser returns comma-separated names without duplicates, in the order of ``known``.
     """
@@ -140,7 +140,7 @@ _ALL = "*"
 
 
 def bounds_text(given: Any) -> str:
-    """Return bounds in the text form of the setting.
+    """Return time limits of requests in the text form of the setting.
 
     Args:
         given: text, one bound in seconds, or a mapping of name patterns to seconds.
@@ -158,17 +158,17 @@ def bounds_text(given: Any) -> str:
 
 
 def parse_bounds(text: str) -> Bounds:
-    """Return pairs of name pattern and bound in seconds, in the given order.
+    """Return pairs of name pattern and time limit in seconds, in the given order.
 
     Raises:
-        ConfigError: a bound is not a positive number.
+        ConfigError: a limit is not a positive number.
     """
     parts = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
     return tuple((name.strip() or _ALL, _seconds(bound)) for name, _, bound in parts)
 
 
 def bound_of(bounds: Iterable[tuple[str, float]], name: str) -> float | None:
-    """Return the bound of requests of a name in seconds; None if no pattern matches."""
+    """Return the time limit in seconds of requests named ``name``; None if no pattern matches."""
     from fnmatch import fnmatchcase  # imports regular expressions
 
     return next((bound for pattern, bound in bounds if fnmatchcase(name, pattern)), None)

@@ -1,8 +1,8 @@
-"""Standard OpenTelemetry samplers, which decide by trace id alone whether a trace is sent.
+"""Standard OpenTelemetry samplers, which decide whether a trace is sent by its id alone.
 
-The settings ``trace_first``, ``trace_every`` and the like select traces; a sampler discards some of
-these. All ranks of a step share its trace id, so they make the same decision. An OpenTelemetry SDK
-that takes part in the trace makes the same decision, too.
+The settings ``trace_first``, ``trace_every`` and the like select traces, some of which a sampler
+discards. All ranks of a step share its trace id, so that they make the same decision. An
+OpenTelemetry SDK that takes part in the trace makes the same decision, too.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Sampler(NamedTuple):
     ratio: float
     """Share of traces that are sent, from 0 to 1."""
     is_parent_based: bool
-    """Whether the decision of the process that started the trace takes precedence."""
+    """Whether the decision of the process that started a trace takes precedence."""
 
     def samples(self, trace_id: int, caller_flags: int | None = None) -> bool:
-        """Return whether spans of a trace are sent.
+        """Return whether the spans of a trace are sent.
 
         Args:
             trace_id: integer of 128 bits.
@@ -38,7 +38,7 @@ class Sampler(NamedTuple):
 
 
 def make_sampler(name: str, ratio: float) -> Sampler | None:
-    """Return the sampler of that name in ``SAMPLERS``; None (all traces are sent) for no name."""
+    """Return the sampler ``name`` of ``SAMPLERS``; None, which sends all traces, if it is empty."""
     if not name:
         return None
     root = name.removeprefix(_PARENT_BASED)
@@ -47,7 +47,11 @@ def make_sampler(name: str, ratio: float) -> Sampler | None:
 
 
 def parse_sampler(given: Any) -> str:
-    """Return a sampler's name in lower case; an unknown name is a ValueError."""
+    """Return a sampler's name in lower case.
+
+    Raises:
+        ValueError: there is no such sampler.
+    """
     name = str(given).strip().lower()
     if name not in ("", *SAMPLERS):
         raise ValueError
@@ -55,7 +59,11 @@ def parse_sampler(given: Any) -> str:
 
 
 def parse_ratio(given: Any) -> float:
-    """Return a ratio from 0 to 1; any other value is a ValueError."""
+    """Return a ratio from 0 to 1.
+
+    Raises:
+        ValueError: the value is not such a number.
+    """
     ratio = float(given)
     if not 0 <= ratio <= 1:
         raise ValueError

@@ -1,4 +1,4 @@
-"""Experiment trackers that can be destinations, and checks of their requirements.
+"""Experiment trackers to which data can be sent, and checks of their requirements.
 
 The training process runs the checks, but only the agent imports the trackers' packages.
 """
@@ -22,18 +22,18 @@ WANDB_MODE: Final = "WANDB_MODE"
 TRACKIO_DIR: Final = "TRACKIO_DIR"
 HF_HOME: Final = "HF_HOME"
 OFFLINE: Final = "offline"
-"""Value of ``WANDB_MODE`` for which W&B writes a file without uploading it."""
+"""Value of ``WANDB_MODE`` with which W&B writes a file without uploading it."""
 
 
 def trackio_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder in which trackio stores its data, by trackio's own rules."""
+    """Return the folder in which trackio stores its data according to trackio's own rules."""
     cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     home = os.path.expanduser(environ.get(HF_HOME) or f"{cache}/huggingface")
     return environ.get(TRACKIO_DIR) or f"{home}/trackio"
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
-    """Return a message for each tracker of comma-separated ``names`` with unmet requirements."""
+    """Return a message per tracker in the comma-separated ``names`` that cannot be used."""
     checks = {
         TENSORBOARD: _of_tensorboard,
         MLFLOW: _of_mlflow,
