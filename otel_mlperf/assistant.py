@@ -1,8 +1,8 @@
 """Model Context Protocol (MCP) server on standard input and output, and its tools.
 
-Assistants read the docstring and arguments of a tool. Each tool runs a command in a separate
-process, and returns the command's JSON. A process can be stopped, and releases its memory; the
-figures are those of the command line.
+An assistant reads the docstring and arguments of each tool. A tool runs a command in a separate
+process, which can be stopped and releases its memory, and returns the command's JSON. The figures
+are therefore those of the command line.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ async def answer(command: str, *arguments: str) -> str:
 
 
 def run_path(run: str) -> str:
-    """Return the folder of a run by name, id prefix or ``latest``; paths are rejected.
+    """Return the folder of the run with this name or id prefix, or of the ``latest`` run.
 
     Raises:
-        NoSuchRun: no run matches, or ``run`` is a path.
+        NoSuchRun: no run matches, or ``run`` is a path, which an assistant may not name.
         StoreError: the run is unreadable.
     """
     folder = runs_dir()
@@ -213,7 +213,7 @@ _READS_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_wo
 
 
 def serve() -> None:
-    """Serve MCP requests until standard input ends."""
+    """Serve MCP requests on standard input and output until the input ends."""
     version = importlib.metadata.version("otel-mlperf")
     server = MCPServer(
         "otel-mlperf", instructions=INSTRUCTIONS, version=version, log_level="WARNING"

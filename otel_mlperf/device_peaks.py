@@ -1,8 +1,7 @@
 """Table of peak floating point operations per second by device and number type.
 
 The figures are those for dense matrix products in the vendors' data sheets. Figures that a data
-sheet specifies with sparsity are halved. The peaks of devices that are not in the table are
-unknown.
+sheet gives with sparsity are halved. The peaks of devices that are not in the table are unknown.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class Peak(NamedTuple):
-    """Peak operations per second of one device for one number type."""
+    """Peak operations per second of one device for one number type, such as ``bfloat16``."""
 
     flops_per_s: float
     type: str
     device: str
-    """Name of the device in PyTorch."""
+    """Name of the device as reported by PyTorch."""
     source: str
-    """Title of the data sheet, or ``given`` (configured by the program)."""
+    """Title of the data sheet, or ``given`` if the user's program set the peak."""
 
 
 class Device(NamedTuple):
-    """Row of the table: devices with the same peaks."""
+    """Row of the table, for all devices with the same peaks."""
 
     pattern: str
-    """Regular expression for the device's name in PyTorch."""
+    """Regular expression for the device's name as reported by PyTorch."""
     tflops: Mapping[str, float]
     """Peaks in TFLOP/s by number type; ``float16`` and ``bfloat16`` accumulate in float32."""
     source: str
@@ -70,10 +69,10 @@ DEVICES: Final = (
 
 
 def find_peak(device: str, kind: str) -> Peak | None:
-    """Return the peak of a device by its name in PyTorch; None if it is not in the table.
+    """Return a device's peak for the number type ``kind``; None if it is not in the table.
 
-    ``kind`` is the number type of matrix products. MIG instances have no peak: that of a part of a
-    GPU is not documented.
+    ``device`` is the name as reported by PyTorch. A MIG instance has no peak, because that of a
+    part of a GPU is not documented.
     """
     if "MIG" in device:
         return None

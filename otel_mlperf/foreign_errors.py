@@ -1,8 +1,8 @@
-"""Detection of exceptions that this package caught but that belong to the program.
+"""Detection of exceptions that this package caught but that belong to the user's own program.
 
-Such an exception was raised by a signal handler of the program while code of this package ran (e.g.
-for a time limit), or was injected by another thread. Only the place where it was raised
-distinguishes it from failures of this package and of the functions that it calls.
+Such an exception was raised by a signal handler of the user's program while code of this package
+ran (e.g. for a time limit), or was injected by another thread. Only the place where it was raised
+distinguishes it from failures of this package and of the functions that this package calls.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _arguments_raised_again: deque[tuple[Any, ...]] = deque(maxlen=8)
 
 
 def note_raised_again(error: BaseException) -> None:
-    """Record that an exception of the program is raised again without its traceback.
+    """Record that an exception of the user's program is raised again without its traceback.
 
-    ``is_foreign`` recognizes recorded exceptions by the identity of ``args``.
+    ``is_foreign`` recognizes it by the identity of its ``args``.
     """
     if error.args:  # all empty tuples are the same object
         _arguments_raised_again.append(error.args)
 
 
 def is_foreign(error: BaseException) -> bool:
-    """Return whether an exception belongs to the program and must propagate.
+    """Return whether an exception belongs to the user's program, and must therefore propagate.
 
-    This is true for exceptions that are no ``Exception`` (Ctrl-C, an exit), exceptions with a
-    signal handler in their traceback, and exceptions raised at an instruction that raises nothing.
+    This is true for exceptions that are not an ``Exception`` (Ctrl-C, an exit), for exceptions
+    with a signal handler in their traceback, and for those that another thread injected.
     """
     if not isinstance(error, Exception):
         return True
@@ -58,7 +58,7 @@ def is_foreign(error: BaseException) -> bool:
 
 
 def raise_foreign(error: BaseException) -> None:
-    """Raise ``error`` again if it belongs to the program; for code that handles its own failures.
+    """Raise ``error`` again if it belongs to the user's program.
 
     Raises:
         BaseException: ``error`` itself, if it is foreign.
@@ -68,7 +68,7 @@ def raise_foreign(error: BaseException) -> None:
 
 
 def _is_given_frame(frame: FrameType) -> bool:
-    """Return whether a function was called with a frame as an argument, like signal handlers."""
+    """Return whether a function was called with a frame as an argument, as signal handlers are."""
     code, values = frame.f_code, frame.f_locals
     named = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[: named + bool(code.co_flags & 0x04)]
@@ -92,9 +92,10 @@ def _codes_of_handlers() -> set[CodeType]:
 
 
 def _is_injected(error: Exception, last: TracebackType) -> bool:
-    """Return whether the interpreter raised the exception for another thread.
+    """Return whether another thread injected the exception.
 
-    The other thread specifies only a class: such an exception has no message.
+    That thread specifies only a class, so that the exception has no message, and no ``raise``
+    statement raised it. ``last`` is the innermost part of its traceback.
     """
     if last.tb_frame.f_code.co_code[last.tb_lasti] in _RAISING or isinstance(error, _WORDLESS):
         return False

@@ -17,27 +17,27 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 def trace_id(run_id: str, restart: int, loop: str, n: int) -> int:
     """Return the 128-bit trace id of the ``n``-th step (from 0) that a rank started in ``loop``.
 
-    All ranks compute the same id, so that a step is one trace over all ranks. The id is never zero,
-    which OpenTelemetry treats as "no trace".
+    All ranks compute the same id, so that a step is one trace over all ranks. It is never zero, the
+    value for "no trace" in OpenTelemetry.
     """
     text = f"{run_id}\0{restart}\0{loop}\0{n}".encode("utf-8", "replace")
     return int.from_bytes(blake2b(text, digest_size=16).digest(), "big") or 1
 
 
 def run_trace_id(run_id: str, restart: int) -> int:
-    """Return the trace id of a run's own trace, which contains everything outside steps."""
+    """Return the id of a run's own trace, which contains everything outside steps."""
     return trace_id(run_id, restart, _RUN_LOOP, 0)
 
 
 def lone_trace_id(run_id: str, span_id: int) -> int:
-    """Return the trace id of a section that has no enclosing section and no run."""
+    """Return the trace id of a section that has neither an enclosing section nor a run."""
     return trace_id(run_id, 0, "section", span_id)
 
 
 def instance_id(run_id: str, restart: int, rank: int) -> str:
-    """Return ``service.instance.id`` of a rank, a version 5 UUID.
+    """Return the ``service.instance.id`` of a rank, a version 5 UUID.
 
-    It does not change if the agent restarts.
+    It stays the same if the agent restarts.
     """
     return str(uuid.uuid5(_NAMESPACE, f"{run_id}/{restart}/{rank}"))
 
@@ -45,7 +45,7 @@ def instance_id(run_id: str, restart: int, rank: int) -> str:
 def safe_name(text: str, limit: int = 64) -> str:
     """Convert ``text`` to a file name of letters, digits, dots, dashes and underscores.
 
-    The name is never empty or hidden. Text from users must not determine the folder in which a file
+    The name is never empty or hidden. Text from users cannot determine the folder in which a file
     is written: ``../x`` becomes ``x``.
     """
     return _UNSAFE.sub("_", text).lstrip("._-")[:limit] or "unnamed"

@@ -1,13 +1,13 @@
-"""Unions, gaps, overlaps and self times of intervals.
+"""Unions, gaps, overlaps and self times of time intervals.
 
 All results are exact integers. Sets of intervals are sorted once, and most functions do not iterate
 in Python. A *group* (a stream, a device, a parent) is a number; intervals of different groups never
 interact.
 
-Self time is always the duration of an interval minus the time covered by the intervals directly
-inside it. ``inner_ns`` computes the covered time if all intervals are available as columns.
-``CoveredTime`` computes it incrementally (in the agent, where child sections end before their
-parent). A property test asserts that both are equal.
+Self time is the duration of an interval minus the time covered by the intervals directly inside it.
+``inner_ns`` computes the covered time if all intervals are available as columns. ``CoveredTime``
+computes it incrementally (in the agent, where child sections end before their parent). A property
+test asserts that both are equal.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class Intervals(NamedTuple):
     end_ns: NDArray[np.int64]
     group: NDArray[np.int64]
     first: NDArray[np.intp]
-    """Index of the original interval with which each interval starts; for a gap, of the original
-    interval that ends the gap."""
+    """Index of the original interval that starts each interval or, for a gap, ends the gap."""
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -49,7 +48,7 @@ class Intervals(NamedTuple):
 def union(start_ns: Integers, end_ns: Integers, group: Integers) -> Intervals:
     """Return the time that is covered by at least one interval of a group, as merged intervals.
 
-    Intervals that end before their start cover nothing.
+    An interval that ends before its start covers nothing.
     """
     order = np.lexsort((start_ns, group))
     start, inside, end = (_wide(column[order]) for column in (start_ns, group, end_ns))
@@ -65,7 +64,7 @@ def union(start_ns: Integers, end_ns: Integers, group: Integers) -> Intervals:
 
 
 def gaps(covered: Intervals) -> Intervals:
-    """Return the gaps between the intervals of each group."""
+    """Return the gaps between the merged intervals of each group."""
     same = covered.group[1:] == covered.group[:-1]
     return Intervals(
         covered.end_ns[:-1][same],
@@ -76,14 +75,14 @@ def gaps(covered: Intervals) -> Intervals:
 
 
 def sums(values: Integers, group: Integers, groups: int) -> NDArray[np.int64]:
-    """Return the sum of the values of each group, as an array indexed by group."""
+    """Return the sum of the values of each group from 0 to ``groups`` - 1, indexed by group."""
     total = np.zeros(groups, np.int64)
     np.add.at(total, group, _wide(values))
     return total
 
 
 def shared(sets: Sequence[Intervals], groups: int) -> NDArray[np.int64]:
-    """Return the duration of each combination of concurrently active sets, per group.
+    """Return per group how long each combination of sets was active at the same time.
 
     The result has one row per group. Column ``m`` is the time in which exactly the sets whose bits
     are set in ``m`` were active. Column 0 (no set was active) contains only gaps between intervals.
@@ -120,8 +119,8 @@ def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[
     """Return how much of each interval is covered by the intervals directly inside it.
 
     ``around`` is the row of the directly enclosing interval, to which an inner interval is clipped.
-    It is negative if there is none, or if the enclosing interval is on another track. No interval
-    may end before its start.
+    It is negative if there is none, or if that interval is on another track. No interval may end
+    before its start.
     """
     rows = np.flatnonzero(around >= 0)
     above = around[rows]
@@ -132,11 +131,11 @@ def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[
 
 
 def latest_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[int]:
-    """Return for each interval the time in which it was the most recently started active interval.
+    """Return how long each interval was the active one that had started last.
 
     Of several intervals with the same start the shortest is preferred, of equal intervals the
-    first. Each covered moment therefore belongs to exactly one interval. This function iterates in
-    Python: only for small numbers of intervals.
+    first, so that each covered moment belongs to exactly one interval. This function iterates in
+    Python, and is meant for small numbers of intervals.
     """
     order = sorted(range(len(start_ns)), key=lambda i: (start_ns[i], -end_ns[i], -i))
     own, going_on, at = [0] * len(start_ns), list[int](), 0
@@ -158,28 +157,25 @@ class CoveredTime(msgspec.Struct, array_like=True):
     """Running total of the time covered by intervals, which are added in order of their starts."""
 
     until_ns: int = 0
-    """Time up to which covered time has been counted."""
+    """Time up to which covered time was counted."""
     covered_ns: int = 0
 
     def add(self, start_ns: int, end_ns: int) -> None:
-        """Add the next interval; an interval that ends before its start covers nothing."""
+        """Add the next interval; one that ends before its start covers nothing."""
         self.covered_ns += max(0, end_ns - max(start_ns, self.until_ns))
         self.until_ns = max(self.until_ns, end_ns)
 
 
 def nearest_rank(count: Count, percent: int) -> Count:
-    """Return the index of a quantile in ``count`` sorted values, by the nearest-rank method.
+    """Return the index of a percentile in ``count`` sorted values, by the nearest-rank method.
 
-    The index is ``ceil(count * percent / 100) - 1``: values are not interpolated.
+    The index is ``ceil(count * percent / 100) - 1``; values are not interpolated.
     """
     return (count * percent + 99) // 100 - 1
 
 
 def _running_maximum(values: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the running maximum of the values within each group.
-
-    Rows must be sorted by group.
-    """
+    """Return the running maximum of the values in each group; ``group`` must be sorted."""
     highest, back = values.copy(), 1
     # Each round doubles the distance, until no group is longer.
     while back < len(group) and (same := group[back:] == group[:-back]).any():

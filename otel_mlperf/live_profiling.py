@@ -1,6 +1,6 @@
 """Requests for profiler windows to running ranks, and the results of these requests.
 
-A request is passed to a process through its journal in shared memory. Therefore it must be made on
+A request is passed to a process through its journal in shared memory. It must therefore be made on
 the node of the process, by the same user. The process accepts it before its next step.
 """
 
@@ -42,7 +42,7 @@ _REASONS: Final = {
 
 
 class PendingRequest(NamedTuple):
-    """Rank with a pending request for a window of ``steps`` steps."""
+    """Request to one rank for a profiler window of ``steps`` steps, which is not answered yet."""
 
     rank: int
     control: WindowControl
@@ -51,17 +51,17 @@ class PendingRequest(NamedTuple):
 
 
 class StoppedRank(NamedTuple):
-    """Result of a stop request to one rank."""
+    """Result of the request to one rank to end its profiler window."""
 
     rank: int
     words: str
-    """Result as text for the user."""
+    """Result as a text for the user."""
     asked: PendingRequest | None = None
     """Request whose window is ending, so that callers can wait for its trace; None: no window."""
 
 
 def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
-    """Return the journals of ``ranks`` by rank; if it is empty, of all ranks running on this node.
+    """Return the journals of ``ranks`` by rank, or if it is empty of all ranks on this node.
 
     Raises:
         NotRunning: no process of the run is running on this node.
@@ -84,7 +84,7 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
 
 
 def request_windows(journals: dict[int, Path], steps: int) -> list[PendingRequest]:
-    """Request a window from each rank; after a failure all requests are withdrawn.
+    """Request a profiler window from each rank; if one request fails, all are withdrawn.
 
     Raises:
         JournalError: a rank cannot be reached.
@@ -102,7 +102,7 @@ def request_windows(journals: dict[int, Path], steps: int) -> list[PendingReques
 
 
 def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
-    """End the requested windows, and yield the results rank by rank; failures undo nothing.
+    """End the requested windows, and yield a result per rank; a failure leaves other ranks stopped.
 
     Raises:
         JournalError: a process has ended, or does not check for requests.
@@ -128,7 +128,11 @@ def _journals(run: RunFolder) -> dict[int, Path]:
 
 
 def _folders(run: RunFolder) -> list[Path]:
-    """Return the folders that may contain journals of the run, owned by the run's user."""
+    """Return the folders that may contain journals of the run's owner.
+
+    Raises:
+        JournalError: the journals belong to another user.
+    """
     owner = run.path.stat().st_uid
     shared, on_disk = map(Path, folders_of_run(run.facts.id, run.path, user=owner))
     if shared.parent.exists() and not os.access(shared.parent, os.R_OK | os.X_OK):
@@ -150,7 +154,7 @@ def _request_window(rank: int, path: Path, steps: int) -> PendingRequest:
 
 
 def _has_torch(pid: int) -> bool:
-    """Return whether a process has loaded torch; True if this is unknown."""
+    """Return whether a process has loaded torch; True if this cannot be determined."""
     try:
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
@@ -170,7 +174,7 @@ def _stop(rank: int, control: WindowControl) -> StoppedRank:
 
 
 def wait_for_trace(run: RunFolder, asked: PendingRequest) -> Path | str:
-    """Wait for one rank's window; return its trace, or a text with the reason why there is none."""
+    """Wait for a rank's window; return its trace file, or a text on why there is none."""
     while (answer := asked.control.answer(asked.request)) is None:
         if not asked.control.is_running:
             return "its process ended before the window was complete"
@@ -182,14 +186,14 @@ def wait_for_trace(run: RunFolder, asked: PendingRequest) -> Path | str:
 
 
 def take_back(asked: PendingRequest) -> Literal["taken back", "goes on", "ended"]:
-    """Withdraw a request if its window has not started; return the resulting state."""
+    """Withdraw a request whose window has not started; return what became of the window."""
     if asked.control.withdraw(asked.request):
         return "taken back"
     return "goes on" if asked.control.answer(asked.request) is None else "ended"
 
 
 def has_agent(asked: Iterable[PendingRequest]) -> bool:
-    """Return whether an agent has read a journal of these ranks; only then will it read traces."""
+    """Return whether an agent reads the journal of any of these ranks, and thus their traces."""
     return any(each.control.word(Word.BEAT) for each in asked)
 
 
@@ -219,7 +223,7 @@ def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool)
 
 
 def _trace(run: RunFolder, pid: int, number: int) -> Path:
-    """Return the trace of a window by process and number; the folder of traces if not found."""
+    """Return the trace file of a window by process and number, or else the folder of traces."""
     for path in sorted((run.path / FOLDER).glob(f"*.{number}{WINDOW_SUFFIX}")):
         window = read_window(path)
         if (window.pid, window.number) == (pid, number):

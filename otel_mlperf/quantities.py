@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """Unit of time, with the number of decimals of a column in this unit."""
+    """Unit of time, with the number of decimals that a column in this unit shows."""
 
     name: str
     size: int
@@ -14,7 +14,7 @@ class Unit(NamedTuple):
     decimals: int = 1
 
     def number(self, ns: float) -> str:
-        """Format ``ns`` in this unit, without the unit's name."""
+        """Return ``ns`` nanoseconds in this unit as text, without the unit's name."""
         return f"{ns / self.size:,.{self.decimals}f}"
 
 
@@ -23,7 +23,7 @@ _MINUTE = 59.95e9
 
 
 def column_unit(ns: float) -> Unit:
-    """Return the unit for a column of times up to about ``ns``: milliseconds if appropriate."""
+    """Return the unit for a column of times up to about ``ns``, from seconds to microseconds."""
     if ns >= 10e9:
         return Unit("s", 1_000_000_000, 2)
     if ns >= 1e6:
@@ -40,13 +40,13 @@ def duration(ns: float) -> str:
 
 
 def own_unit(ns: float) -> Unit:
-    """Return the unit in which a single time below a minute is shown."""
+    """Return the unit in which ``ns``, a single time below a minute, is shown."""
     # The threshold is below the unit: 0.9995 s is rounded and shown as 1.00 s.
     return next((unit for unit in _UNITS if ns >= unit.size * 0.9995), _UNITS[-1])
 
 
 def parts(total_ns: float, ns: float) -> str:
-    """Format a part of a total time in the total's unit, without the unit's name."""
+    """Format ``ns``, a part of ``total_ns``, in the total's unit without the unit's name."""
     if total_ns >= _MINUTE:
         return duration(ns)
     unit = own_unit(total_ns)
@@ -61,7 +61,7 @@ def figures(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share in whole percent; positive shares below 1 % become ``<1 %``."""
+    """Format a share in whole percent; a positive share below 1 % becomes ``<1 %``."""
     if 0 < share < 0.01:
         return "<1 %"
     return f"{share * 100:.0f} %"
@@ -94,7 +94,7 @@ def size_and_rate(count: float, per_second: float) -> str:
 
 
 def size(count: float, step: int = 1000) -> str:
-    """Format bytes with three significant digits: ``307 MB``; with step 1024 ``6.17 GiB``."""
+    """Format bytes with three significant digits: ``307 MB``; with ``step`` 1024, ``6.17 GiB``."""
     letters = "KMGTP" if step == 1024 else "kMGTP"
     if count < step:
         return f"{count:,.0f} B"

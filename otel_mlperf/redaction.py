@@ -7,7 +7,7 @@ Secrets are detected in two ways:
 - By key: any value under a name like ``password`` or ``api_key``.
 
 ``secret_patterns``, and ``KEY_WORDS`` with the constants below it, are the complete list. A text is
-searched once in each way; the time is linear in the text's length.
+searched once in each way, in a time that is linear in the text's length.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PEM: Final = (
     r"-----BEGIN[ A-Z0-9]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----"
     r"(?:.*?-----END[ A-Z0-9]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----|.*)"
 )
-"""Private key of RFC 7468; if its end is missing, everything up to the end of the text."""
+"""Private key of RFC 7468. If its end is missing, everything up to the end of the text matches."""
 _LOGIN: Final = (
     r"(?<=://)(?!\[redacted\]@)[^\s/?\#\"'<>]+(?=@)"
     # An unquoted password may contain a slash.
@@ -41,13 +41,13 @@ _BARE_LOGIN: Final = (
     r"[\w.+-]{1,64}:(?!//)[^\s\"'<>,@]{1,64}(?:(?:@[^\s\"'<>,@/]{1,64})+(?=@\w)"
     r"|(?=@(?:localhost\b|[\w-]+(?:\.[\w-]+)*(?:\.[A-Za-z]{2,}\b|:\d|/)|\d+(?:\.\d+){3})))"
 )
-"""Login without a URL scheme, ``user:password@host``; image and e-mail references are excluded."""
+"""Login without a URL scheme, ``user:password@host``, but no image reference or e-mail address."""
 _BEARER: Final = (
     r"(?<=bearer\ )(?=\S*\d)[A-Za-z0-9._~+/=-]{6,}"
     r"|(?<=basic\ )(?=\S*(?:\d|=))(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
     r"(?![\w+/=])"
 )
-"""Bearer and basic authentication (RFC 6750, RFC 7617); the digit excludes ordinary sentences."""
+"""Bearer and basic authentication (RFC 6750, RFC 7617); a digit excludes ordinary sentences."""
 
 KEY_WORDS: Final = frozenset({
     "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "credential",
@@ -70,7 +70,7 @@ URL_PARAMETERS: Final = frozenset({
     "x-amz-signature", "x-amz-credential", "x-amz-security-token", "x-goog-signature",
     "x-goog-credential", "awsaccesskeyid", "googleaccessid", "signature", "sig", "key",
 })  # fmt: skip
-"""Parameters of signed URLs: Amazon's and Google's signatures V2 and V4, Azure's shared access
+"""Parameters of signed URLs: signatures V2 and V4 of Amazon and Google, and Azure's shared access
 signatures."""
 
 _SUFFIXES: Final = frozenset({
@@ -79,7 +79,7 @@ _SUFFIXES: Final = frozenset({
 """Words that may follow a secret's name without making the value harmless: ``secret_key_base``."""
 
 _BLANK: Final = "\x1f"
-"""Separator for joining the items of a list that is searched as a command line."""
+"""Separator of a list's items, which are joined to be searched as a command line."""
 
 _BETWEEN: Final = (
     r"(?![A-Za-z0-9_])[ \t]*+(?:(?:(?:is|was|for|with)\b|->|<-|[:=(|>\"'\[])[ \t]*+){0,4}+"
@@ -106,13 +106,13 @@ _PROSE: Final = (
     r"(?<![\w.-])(?<!cache\ )(?<!hash\ )(?<!index\ )key[\"']?[ \t]*[:=][ \t]*[\"']?"
     r"(?P<value>[0-9a-f]{40})(?![\w-])",
 )
-"""Secrets after their names, without assignment: only values that are no ordinary words."""
+"""Secrets after their names, without assignment; only values that are not ordinary words match."""
 _HINT: Final = re.compile("pass|pwd?|token|secret|login|key|pin|otp|puk|cv[vc]", re.IGNORECASE)
-"""Fast pre-check: matches every text in which any pattern of ``_PROSE`` matches."""
+"""Fast pre-check that matches every text in which a pattern of ``_PROSE`` matches."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TO_LINE_END: Final = ("cookie", "cookies", "authorization")
-"""Headers whose value may contain blanks, and ends at the end of the line."""
+"""Headers whose value may contain blanks, and extends to the end of the line."""
 _MAX_NAME: Final = 128
 _MAX_PASSES: Final = 8
 
@@ -131,7 +131,7 @@ class Redactor:
         self._count(0)
 
     def text(self, text: str) -> str:
-        """Replace each secret in ``text`` by ``[redacted]``; the names of secrets are unchanged."""
+        """Replace each secret in ``text`` with ``[redacted]``; names of secrets are unchanged."""
         count = 0
         # Repeated after a replacement, which may uncover a name and its value that it separated.
         for _ in range(_MAX_PASSES):
@@ -200,7 +200,7 @@ IN_PROCESS: Final = Redactor()
 
 
 def _hidden_in(text: str) -> tuple[str, int]:
-    """Redact ``text`` in one pass; return it with the number of secrets found."""
+    """Redact ``text`` in one pass; return it with the number of secrets that were found."""
     text, count = _tokens().subn(HIDDEN, text)
     if "@" in text:
         text, found = _logins().subn(HIDDEN, text)
@@ -243,7 +243,7 @@ def _assigned_hidden(text: str) -> tuple[str, int]:
 
 @lru_cache(4096)
 def is_secret_key(name: str) -> bool:
-    """Return whether ``name`` is the name of a secret, by its last words."""
+    """Return whether ``name`` is the name of a secret, as its last words show."""
     words = [word.lower() for word in _WORD.findall(name[-_MAX_NAME:])]
     if _ends_like_secret(words):
         return True
@@ -313,10 +313,9 @@ def _prose() -> list[re.Pattern[str]]:
 
 @cache
 def _names() -> re.Pattern[str]:
-    """Compile the pattern of a name before its value.
+    """Compile the pattern of a secret's name before its value, which never backtracks.
 
-    It matches ``name=``, ``name: ``, ``"name": "``, ``("name", "`` and ``--name ``, and never
-    backtracks.
+    It matches ``name=``, ``name: ``, ``"name": "``, ``("name", "`` and ``--name ``.
     """
     flag = r"--?(?P<flag>[A-Za-z][\w-]*+)[ \t]++(?![-=:|<>])"
     # Settings of shells and Dockerfiles. Text in lower case may be prose: then the value must not
@@ -344,8 +343,8 @@ def _names() -> re.Pattern[str]:
 def _values() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Compile two patterns of values: one for general values, one up to the end of the line.
 
-    A value is a quoted text, a bracket, an indented block, or the text up to a blank or to the next
-    assignment.
+    A general value is a quoted text, a bracket, an indented block, or the text up to a blank or to
+    the next assignment.
     """
     # As in a shell, text directly after the closing quote belongs to the value.
     quoted = (

@@ -1,7 +1,7 @@
 """Patterns of secrets: shapes of issuers' tokens, and command lines that contain a password.
 
-A command line may be plain text, or a list as printed by Python. The group ``value`` of its
-patterns is the password.
+A command line may be plain text, or a list as printed by Python. In its patterns, the group
+``value`` is the password.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 
 class Shape(NamedTuple):
-    """Shape of an issuer's secrets."""
+    """Shape of the secrets that one issuer creates."""
 
     issuer: str
     pattern: str
-    """Regular expression for the whole secret, which no alphanumeric character precedes."""
+    """Regular expression for the whole secret. No alphanumeric character may precede it."""
     source: str
     """Document that specifies the shape."""
 
@@ -88,13 +88,13 @@ SHAPES: Final = (
     Shape("age identity", r"AGE-SECRET-KEY-1[A-Z0-9]{30,}", _GITLEAKS),
     Shape("JSON Web Token", r"eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*){0,3}", "RFC 7519"),
 )  # fmt: skip
-"""Shapes of tokens that are recognized without a name."""
+"""Shapes of secrets that are recognized without a name."""
 
 _SEPARATOR: Final = r"(?:[^\S\n]|[\"',])+"
 """Separator between two items of a command line, or of a list as printed by Python."""
 _ITEM: Final = r"[^\s\"',]+"
 _SPAN: Final = r"[^\n;|&]{0,200}?[\s\"',]"
-"""Text between a command and its flag; bounded, since otherwise the search would be quadratic."""
+"""Text between a command and its flag; bounded, because the search would be quadratic otherwise."""
 _BEHIND_FLAG: Final = r"(?P<value>(?!\[redacted\])[^\s\"',;)\]]+)"
 _COMMANDS: Final = (
     # MySQL's clients and 7z expect the value directly behind the flag.
@@ -120,7 +120,7 @@ _COMMANDS: Final = (
 )
 """Commands with a one-letter flag for a password, up to the start of the password."""
 _FLAG: Final = re.compile(r"[\s\"',]-|-p")
-"""Fast pre-check: matches every text in which any pattern of ``_COMMANDS`` matches."""
+"""Fast pre-check that matches every text in which a pattern of ``_COMMANDS`` matches."""
 _PLACES: Final = (
     rf"\b(?:alias{_SEPARATOR}set|config{_SEPARATOR}host{_SEPARATOR}add)"
     rf"{_SEPARATOR}{_ITEM}{_SEPARATOR}https?:{_ITEM}{_SEPARATOR}{_ITEM}{_SEPARATOR}",
@@ -137,15 +137,15 @@ _PLACES: Final = (
 _AT_PLACE: Final = re.compile(
     "alias|config|sqlplus|sqlldr|sqlcl|[ei][xm]pdp|authtoken|jdbc:oracle|(?i:identified|password)"
 )
-"""Fast pre-check: matches every text in which ``_PLACES`` or ``_ORACLE`` match."""
+"""Fast pre-check that matches every text in which ``_PLACES`` or ``_ORACLE`` match."""
 _ORACLE: Final = (
     r"jdbc:oracle:\w{1,16}:[^\s/@\"']{1,64}/(?P<value>(?!\[redacted\])[^\s\"']{1,128})(?=@)"
 )
-"""Login in Oracle's URLs, which have no ``//`` before it."""
+"""Login in Oracle's URLs, which have no ``//`` before the login."""
 
 
 def command_patterns(text: str) -> list[re.Pattern[str]]:
-    """Return the patterns of command lines that may match in ``text``."""
+    """Return the patterns of command lines that may match in ``text``, by a fast pre-check."""
     with_flags = [] if _FLAG.search(text) is None else _commands()
     return with_flags if _AT_PLACE.search(text) is None else with_flags + _places()
 

@@ -1,7 +1,7 @@
 """Rendering of styled lines for a terminal of given width, with or without colours and Unicode.
 
-Control characters in texts from programs (section names, messages) are replaced, so that they
-cannot control the terminal.
+Control characters in texts from users' programs (section names, messages) are replaced, so that
+they cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NARROWEST = 70
 LABEL = 10
 """Number of columns of a line's label."""
 _LONGEST = 400
-"""Maximum total columns of a text from a program, summed over its lines."""
+"""Maximum columns of a text from a user's program, summed over its lines."""
 _CODES = {
     "bold": 1,
     "dim": 2,
@@ -41,8 +41,7 @@ CONTROLS: Final = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 )
-"""Characters that control a terminal or change the text direction, as part of a regular expression.
-"""
+"""Characters that control a terminal or change text direction, for brackets of an expression."""
 _CONTROLS = re.compile(f"[{CONTROLS}]")
 _ASCII = str.maketrans("▇·×…µ├└─│→–≤", "#-x~u|`-|>-<", "°")
 
@@ -58,7 +57,10 @@ def shown_in(stream: TextIO, environ: Mapping[str, str] = os.environ) -> tuple[b
 
 
 def width_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int:
-    """Return the columns of a stream: ``$COLUMNS``, else of its terminal, else ``WIDTH``."""
+    """Return the columns of a stream: ``$COLUMNS``, else its terminal's, else ``WIDTH``.
+
+    The result is at least ``NARROWEST``.
+    """
     configured = environ.get("COLUMNS", "")
     width = int(configured) if configured.isdecimal() else 0
     if not width:
@@ -85,23 +87,23 @@ def short(raw: str, width: int) -> str:
 
 
 def visible(raw: str) -> str:
-    """Replace unprintable characters, such as control characters, by question marks."""
+    """Replace unprintable characters, such as control characters, with question marks."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in raw)
 
 
 def uncontrolled(raw: str) -> str:
-    """Replace control characters by question marks, for pages and files of other programs."""
+    """Replace control characters with question marks, for pages and files for other programs."""
     return _CONTROLS.sub("?", raw)
 
 
 def left(raw: str, width: int) -> str:
-    """Return ``raw`` left-aligned in exactly ``width`` columns; longer texts are cut."""
+    """Return ``raw`` left-aligned in exactly ``width`` columns; a longer text is cut."""
     cut = short(raw, width) if raw.strip() else raw[:width]
     return cut + " " * (width - columns(cut))
 
 
 def place_text(file: str, line: int, room: int) -> str:
-    """Format a location as ``file:line``; a long path loses its first folders."""
+    """Return ``file:line``, without as many of the first folders as exceed ``room`` columns."""
     folders = f"{file.removeprefix(os.getcwd() + os.sep)}:{line}".split(os.sep)
     while len(folders) > 1 and len(os.sep.join(folders)) > room:
         folders.pop(0)
@@ -123,7 +125,10 @@ def broken(raw: str, width: int) -> list[str]:
 
 
 def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:
-    """Wrap ``head`` and the following parts at ``room`` columns; parts are not split or cut."""
+    """Wrap ``head``, followed by the texts in ``told``, into lines of ``room`` columns.
+
+    Lines are wrapped only between two texts, so that a longer text is neither split nor cut.
+    """
     lines = [head]
     for at, part in enumerate(told):
         more = part + (between if at < len(told) - 1 else "")
@@ -134,7 +139,7 @@ def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[
 
 
 def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
-    """Wrap a styled line between its parts; no part is split or dropped."""
+    """Wrap a styled line into lines of ``width`` columns between its parts, which are never cut."""
     lines: list[Line] = [[]]
     used = 0
     for part, style in line:
@@ -150,12 +155,12 @@ def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
 
 
 def labelled(label: str, line: str) -> Line:
-    """Return a line with a label in front."""
+    """Return a line with a label in front, in a column of ``LABEL`` columns."""
     return labelled_lines(label, [line])[0]
 
 
 def labelled_lines(label: str, lines: Iterable[str], style: Style = "") -> list[Line]:
-    """Return lines of which only the first has the label; the others are indented."""
+    """Return lines of which the first has the label in front, and the others are indented."""
     words = chain([label], repeat(""))
     return [
         [(f"{word:<{LABEL}}", "dim"), (line, style)]
@@ -164,7 +169,7 @@ def labelled_lines(label: str, lines: Iterable[str], style: Style = "") -> list[
 
 
 def bar(share: float, full: int = 20) -> str:
-    """Return a bar with a length of ``share * full``, at least 1; empty for shares below 0.5 %."""
+    """Return a bar of ``share * full`` characters, at least 1; empty for shares below 0.5 %."""
     return "▇" * (max(1, round(min(share, 1.0) * full)) if share >= 0.005 else 0)
 
 

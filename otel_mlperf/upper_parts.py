@@ -1,4 +1,4 @@
-"""Registry of functions of higher layers that lower layers call only when needed.
+"""Registry of functions of higher layers that lower layers call only if needed.
 
 By default the training process loads neither analysis nor agent nor the OpenTelemetry SDK.
 ``otel_mlperf`` registers the module of each such function, and ``upper`` imports the module at the
@@ -15,7 +15,7 @@ _PLACES: Final[dict[str, str]] = {}
 
 
 def register_upper(**places: str) -> None:
-    """Register the modules of functions, with the functions' names as keywords."""
+    """Register the modules of functions of higher layers, with the functions' names as keywords."""
     _PLACES.update(places)
 
 

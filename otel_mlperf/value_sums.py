@@ -6,24 +6,24 @@ import msgspec
 
 
 class ValueSums(msgspec.Struct, frozen=True, gc=False):
-    """Statistics of the values of one group."""
+    """Statistics of the values of one group, which can be merged with those of another group."""
 
     count: int
     total: int
     least: int
     most: int
     spread: float
-    """Sum of the squared deviations from the group's mean; a sum of squares would lose precision
+    """Sum of the squared deviations from the group's mean. A sum of squares would lose precision
     for values in nanoseconds."""
 
     @property
     def mean(self) -> float:
-        """Return the mean; requires at least one value."""
+        """Return the mean; the group must have at least one value."""
         return self.total / self.count
 
     @property
     def variance(self) -> float:
-        """Return the population variance; requires at least one value."""
+        """Return the population variance; the group must have at least one value."""
         return self.spread / self.count
 
     def merged(self, other: ValueSums) -> ValueSums:

@@ -1,12 +1,12 @@
 """Atomic file writes, private files, and access to run folders that follows no symbolic links.
 
 **Atomic writes.** A file is written under a temporary name in the same folder, and then renamed.
-This suffices if the *process* dies, since the kernel preserves written data. If the *machine*
+This suffices if the *process* dies, because the kernel preserves written data. If the *machine*
 crashes, the new name may exist without its content. Therefore a file that is the only copy of
 recorded data (state, requests, parts, converted windows) is synced before it is renamed, which
-costs milliseconds on a disk. Not synced are files in shared memory, files that are rewritten within
-seconds, and files of the training process, which must not wait for a disk. The rename itself is
-never synced, since both the old and the new file are complete.
+costs milliseconds on a disk. Files in shared memory, files that are rewritten within seconds, and
+files of the training process, which must not wait for a disk, are not synced. The rename itself is
+never synced, because both the old and the new file are complete.
 
 **Private files.** Files of a run are private to their owner, regardless of the umask. Files that a
 user requests by a command follow the umask.
@@ -14,8 +14,8 @@ user requests by a command follow the umask.
 **Links.** Other users may be able to change a run folder, or may have created it. Starting at the
 folder with ``run.json``, folders are opened one after the other by descriptor, and a symbolic link
 is an error. No access therefore leaves the run folder, even if a folder is replaced by a link at
-the same time. Without ``/proc``, libraries that open a file by name receive its path instead, and
-on Windows all code uses paths: there other users must not be able to change a run folder.
+the same time. Without ``/proc``, libraries that open a file by name receive its path instead. On
+Windows all code uses paths, so that other users must not be able to change a run folder there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MARK: Final = "run.json"
 """Name of the file that identifies a run folder.
 
-Equal to ``RUN_FILE`` in ``otel_mlperf.run_files.run_file``, which this lower module cannot
+It equals ``RUN_FILE`` in ``otel_mlperf.run_files.run_file``, which this lower module cannot
 import."""
 _DEPTH: Final = 6
 """Maximum number of folders between a file and its run folder."""
@@ -53,17 +53,17 @@ def replacing(
     temporary: str | Path = "",
     is_private: bool = True,
 ) -> Iterator[str]:
-    """Yield a temporary file name; at the end of the block the file replaces ``path``.
+    """Yield a temporary file name; at the end of the block that file replaces ``path``.
 
-    After an error the temporary file is removed, and ``path`` is unchanged.
+    If the block raises an error, the temporary file is removed, and ``path`` is unchanged.
 
     Args:
         path: Path of the finished file; its folder must exist.
         is_durable: Whether the file must survive a crash of the machine.
         temporary: Temporary name, required if several processes may write ``path`` (default:
             ``path`` with a suffix, which overwrites the file of a killed writer).
-        is_private: Whether other users must not be able to read the file. Then the temporary file
-            exists already, and is empty.
+        is_private: Whether other users must not be able to read the file. The temporary file then
+            already exists and is empty when the block starts.
 
     Raises:
         OSError: the file cannot be written or renamed.
@@ -111,9 +111,10 @@ def _replacing_private(path: str, temporary_path: str, *, is_durable: bool) -> I
 
 @contextmanager
 def replacing_by_name(path: str | Path) -> Iterator[str]:
-    """Like ``replacing``, for libraries that open the file, and possibly more files, by name.
+    """Do the same as ``replacing`` for libraries that open one or more files by name.
 
     The files are written in a new private folder, so that no other user can create a link there.
+    Only the file with the yielded name replaces ``path``.
 
     Raises:
         OSError: the file cannot be written, or the library has not written a regular file.
@@ -151,7 +152,7 @@ def _private_folder(around: int | None, path: str) -> Iterator[str]:
 def write_whole(
     path: str | Path, content: bytes, *, is_durable: bool = False, temporary: str | Path = ""
 ) -> None:
-    """Atomically replace ``path`` by a private file with ``content``.
+    """Replace ``path`` atomically with a private file that has ``content``.
 
     The other arguments are those of ``replacing``.
 
@@ -167,7 +168,9 @@ def write_whole(
 
 @contextmanager
 def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
-    """Yield an output file of a command, which is renamed to ``path`` when it is complete.
+    """Yield an output file for a command, which is renamed to ``path`` at the end of the block.
+
+    If ``is_replaced`` is set, an existing file may be replaced.
 
     Raises:
         OutputError: ``path`` exists and must not be replaced, or the file cannot be written.
@@ -191,10 +194,10 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file that is private to this user, as ``opener`` of ``open()``.
+    """Open a file that is private to this user, as an ``opener`` of ``open()``.
 
     A run folder may contain files of other users. Therefore links are not followed, and only
-    regular files are opened. A file with several hard links is replaced by a copy before it is
+    regular files are opened. A file with several hard links is replaced with a copy before it is
     written to, so that backups and files elsewhere do not change.
 
     Raises:
@@ -258,7 +261,7 @@ def _check_regular(fd: int, path: str | Path) -> int:
 
 
 def open_without_links(path: str, flags: int, mode: int = 0o777) -> int:
-    """Open a file without following links or blocking on a pipe; an ``opener`` of ``open()``."""
+    """Open a file without following links or blocking on a pipe, as an ``opener`` of ``open()``."""
     # O_NONBLOCK is required: otherwise opening a pipe would wait for its other end.
     safely = NONBLOCK | NOFOLLOW | CLOEXEC
     with _folder_of(path) as folder:
@@ -266,7 +269,7 @@ def open_without_links(path: str, flags: int, mode: int = 0o777) -> int:
 
 
 def open_to_read(path: str | Path) -> int:
-    """Open a file that a user specified; links are followed, except within a run folder.
+    """Open a file that a user specified; links are followed, except those in a run folder.
 
     Raises:
         OSError: the file cannot be opened.
@@ -279,7 +282,7 @@ def open_to_read(path: str | Path) -> int:
 
 
 def regular_files(folder: str | Path) -> list[str]:
-    """Return the names of the regular files in a folder; links within a run folder are refused.
+    """Return the names of the regular files in a folder.
 
     Raises:
         OSError: the folder cannot be listed, or its path within a run folder contains a link.
@@ -320,7 +323,7 @@ def _run_around(folder: str) -> str | None:
 
 @contextmanager
 def _folder_of(path: str) -> Iterator[int | None]:
-    """Yield a descriptor of a path's folder, opened without following links within a run folder.
+    """Yield a descriptor of a path's folder, opened without following links in a run folder.
 
     The descriptor is None on Windows, which cannot open folders.
 
@@ -354,7 +357,7 @@ def _name_in(folder: int | None, path: str) -> str:
 
 
 def _by_descriptor(folder: int | None, path: str) -> str:
-    """Return a path that refers to the folder by descriptor, and remains valid if it is renamed."""
+    """Return a path that refers to its folder by descriptor, and stays valid if that is renamed."""
     return path if IS_PORTABLE else f"/proc/self/fd/{folder}/{os.path.basename(path)}"
 
 
