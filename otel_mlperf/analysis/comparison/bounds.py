@@ -108,9 +108,9 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
 def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
     """Return the verdict on the first change, usually that of the step, and on each breach.
 
-    A time breaches the baseline if it is significantly longer by more than ``tolerance`` (0.05: 5
-    %) or new, and if a section's change makes the step (outside steps: the run) at least 1 %
-    longer. If the runs have no change in common, the only verdict has the level *nothing*.
+    A time breaches the baseline if it is new, or significantly longer by more than ``tolerance`` (a
+    ratio). A section must also make the step (outside steps: the run) at least 1 % longer. If the
+    runs have no change in common, the only verdict has the level *nothing*.
     """
     step = comparison.times[:1]
     # If only one of the runs has steps, nothing inside steps can be compared.

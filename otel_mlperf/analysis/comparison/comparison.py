@@ -130,7 +130,7 @@ def _change(
 
 
 def _judged(usual: Interval | None, mean: Interval | None) -> tuple[Literal["usual", "mean"], Word]:
-    """Return the name and verdict of the decisive interval; the mean's if both are significant."""
+    """Return which interval decides, and its verdict; the mean if both are significant."""
     known: list[tuple[Literal["usual", "mean"], Interval]] = []
     known += [("mean", mean)] if mean is not None else []
     known += [("usual", usual)] if usual is not None else []

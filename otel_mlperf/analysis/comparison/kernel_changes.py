@@ -65,7 +65,7 @@ def _has_operators(kernels: Sequence[KernelMeasures]) -> bool:
 
 
 def _by_name(kernels: Sequence[KernelMeasures]) -> list[KernelMeasures]:
-    """Merge kernels of the same name: the only possible match if a run recorded no operators."""
+    """Merge kernels of the same name, because without operators only names can be matched."""
     of_name: dict[str, list[KernelMeasures]] = defaultdict(list)
     for kernel in kernels:
         of_name[kernel.name].append(kernel)

@@ -85,7 +85,7 @@ class RunColumns(
 
 
 def read_means(rows: Sequence[RunRow]) -> dict[str, ColumnMean]:
-    """Return the mean by column, over the rows with a number in it; text columns are omitted."""
+    """Return the mean of each column over its numbers; columns without a number are omitted."""
     means = {}
     for column in rows[0].cells if rows else ():
         cells = [row.cells[column] for row in rows]

@@ -216,7 +216,7 @@ def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dic
 
 
 def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:
-    """Return the measures of a section from its ns in each step, in step order.
+    """Return the measures of a section from its time in each step, in ns and in step order.
 
     The time is 0 in a step without the section.
     """

@@ -70,7 +70,6 @@ def find_cold_start(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
-    """Yield the slow starts of each loader's passes, except of passes that start workers."""
     for use in numbers.summary.loaders:
         for first in use.first_batches:
             others = use.batches - first.passes
@@ -137,7 +136,7 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
     """Return the number of first steps up to the last one with much of the excess, without warm-up.
 
-    Later steps of ``durations`` belong to it only because ``_count_long`` counts whole blocks.
+    Later steps are in ``durations`` only because ``_count_long`` counts whole blocks.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
     return int(much[-1]) + 1 if len(much) else 0

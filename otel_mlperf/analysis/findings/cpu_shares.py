@@ -214,7 +214,7 @@ _Curve = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 
 
 def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
-    """Return the share of time, 0.0 to 1.0, in which threads were ready to run without a CPU.
+    """Return the share of the steps' time, 0.0 to 1.0, in which threads waited for a CPU.
 
     ``first`` and ``last`` are step numbers. The result is that of the rank that waited most; None
     if these steps contain too few readings.

@@ -36,7 +36,7 @@ _PINNED: Final = "sequentially with the computation"
 
 
 def find_transfers(numbers: RunNumbers) -> list[Finding]:
-    """Return at most one finding, if copies to the device cost more than the threshold share."""
+    """Return at most one finding, if copies to the device cost too large a share of a step."""
     summary = numbers.summary
     if summary.steps is None:
         return []
@@ -118,7 +118,8 @@ HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
     """Return at most one finding: the rank and device with most requests to the driver per step.
 
-    Requests per step must exceed the threshold between all readings in the run's later half.
+    Its requests per step exceed the threshold in each interval between readings in the run's later
+    half.
     """
     row, figures = row_of("device_allocations"), numbers.summary.steps
     if figures is None:

@@ -108,7 +108,7 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
 
 
 def _with_gain(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Add to ``cpu_throttled`` the gain of a higher quota: at most the main thread's CPU waits."""
+    """Return the finding; if it is ``cpu_throttled``, with the gain of a higher CPU quota."""
     if finding.id != "cpu_throttled":
         return finding
     ranks = read_cpu_shares(numbers).ranks

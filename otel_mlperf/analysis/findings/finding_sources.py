@@ -129,7 +129,7 @@ OWN: Final[tuple[Find, ...]] = (
 
 
 class FindingSource(NamedTuple):
-    """Findings of a plug-in: the object that its entry point names."""
+    """A plug-in's source of findings: the object that its entry point names."""
 
     find: Find
     rows: tuple[FindingRow, ...] = ()
@@ -144,11 +144,8 @@ def judge_run(
 ) -> Summary:
     """Return the summary of a run with its findings.
 
-    Args:
-        run: the run.
-        rank: the only rank to read; None: all ranks.
-        store: tables of that rank, if the caller has already opened them.
-        phase: the phase to summarize; None: the main phase.
+    ``rank`` None: all ranks; ``phase`` None: the main phase. ``store`` contains the tables of
+    ``rank``, if the caller has already opened them.
 
     Raises:
         NoSuchRun: no process of that rank is known.
@@ -162,10 +159,10 @@ def judge_run(
 
 
 def find_all(numbers: RunNumbers) -> list[Finding]:
-    """Return the findings of all sources, worst first, and live warnings that are not findings.
+    """Return the findings of all sources and of live warnings, worst first.
 
     If a source raises, only its own findings are missing, and a finding ``finding_failed`` reports
-    it.
+    the error.
     """
     findings: list[Finding] = []
     # Bound as a default argument: a lambda resolves free names when it is called.

@@ -24,7 +24,7 @@ _REST: Final = 20
 
 
 class FindingWatch:
-    """Repeated evaluation of one run's findings, with pauses in proportion to its duration."""
+    """Repeated evaluation of one run's findings, with pauses that limit its CPU use."""
 
     def __init__(self, run: RunFolder, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._run, self._clock = run, clock

@@ -168,7 +168,6 @@ MAIN: Final = "main"
 WORTH_NS: Final = 1_000_000.0
 """Minimum saving per step: moving a batch between processes costs about as much."""
 _MIN_STEPS: Final = 10
-"""Minimum number of steps for loader figures that the first steps do not dominate."""
 _WAITS: Final = """SELECT sum(count) FROM sections
     WHERE phase = $phase AND n IS NOT NULL AND category = $category AND NOT beside"""
 
@@ -189,7 +188,7 @@ class LoaderModel(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Return the workers per rank, maximum over ranks; 0: training processes fetch batches."""
+        """Return the maximum number of workers of a rank; 0: training processes fetch batches."""
         return max(len(of_rank) for of_rank in self._by_rank())
 
     @property

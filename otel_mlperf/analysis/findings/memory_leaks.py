@@ -104,7 +104,7 @@ _MEMORIES: Final = (
 
 
 def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank and memory that grows by more than the threshold share."""
+    """Return one finding per rank and memory whose relative growth exceeds the threshold."""
     found, may_fill = {}, dict(numbers.store.rows(_MAY_FILL, name=names.OPTIMIZER_HISTORY.name))
     for memory in _MEMORIES:
         for rank, index, at_s, read in numbers.store.rows(
@@ -126,9 +126,9 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
-    """Return whether growth continues to the end and exceeds ``may_fill``, in bytes.
+    """Return whether growth continues to the end and is large without ``may_fill``.
 
-    ``may_fill`` is the size that the optimizer's history may reach.
+    ``may_fill`` is the size in bytes that the optimizer's history may reach.
     """
     unbound = growth.grown - may_fill
     is_much = unbound >= _MIN_BYTES and growth.before > 0

@@ -68,9 +68,9 @@ class _Elsewhere(NamedTuple):
     processes: int
 
     def words(self, *, is_alone: bool) -> list[str]:
-        """Return one phrase per kind of activity whose count is not 0.
+        """Return one phrase per kind of activity that was counted.
 
-        ``is_alone`` means that the run has no recorded steps: only then processes are mentioned.
+        Processes are mentioned only if ``is_alone``: the run has no recorded steps.
         """
         phrases = []
         if self.updates:

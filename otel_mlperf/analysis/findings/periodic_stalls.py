@@ -228,7 +228,7 @@ def find_stalls(series: StepSeries) -> Comb | None:
 
 
 def _caught_up_ns(series: StepSeries, comb: Comb) -> float:
-    """Return the ns by which the steps after stalls are shorter than the steps before stalls.
+    """Return the time in ns by which steps after stalls are shorter than steps before stalls.
 
     A host that runs ahead of its GPU waits in a stall for work that has to be done in any case.
     Some steps afterwards take only their launch time, until enough work is queued and they take the

@@ -81,7 +81,7 @@ class RunNumbers:
 
 
 def once_a_run(judge: Callable[[RunNumbers], T]) -> Callable[[RunNumbers], T]:
-    """Decorate a function of ``RunNumbers``: its result is computed once for all findings."""
+    """Cache the result of a function in the ``RunNumbers`` with which the function is called."""
 
     @wraps(judge)
     def answer(numbers: RunNumbers) -> T:

@@ -101,7 +101,7 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_late_requests(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per kind of request that is within its bound too rarely."""
+    """Return one finding per kind of request of which too few are within their bound."""
     row = row_of("requests_late")
     return [
         Finding(
@@ -147,7 +147,6 @@ _SHORTEST_NS: Final = 10_000_000_000
 """Minimum duration of a run for meaningful shares, because in shorter runs set-up dominates."""
 _SHORTEST_OF_MANY_NS: Final = 5_000_000_000
 _MANY: Final = 5
-"""Number of validations or checkpoints from which ``_SHORTEST_OF_MANY_NS`` suffices."""
 
 
 def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
@@ -283,7 +282,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 
 @once_a_run
 def find_costly_line(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if untracked lines of the user's program exceed their share of a step.
+    """Return one finding if untracked lines of the user's program cost too much of a step.
 
     Lines that have a finding of their own, such as output, are excluded.
     """
@@ -321,7 +320,7 @@ def _unexplained(numbers: RunNumbers) -> float:
 
 
 def _collecting_steps(numbers: RunNumbers) -> int:
-    """Count the steps with a garbage collection: a single one only cleans up after set-up."""
+    """Count the steps with a garbage collection; a single one only cleans up after set-up."""
     return sum(
         int(np.count_nonzero(one.own_ns))
         for one in numbers.sections
@@ -332,7 +331,7 @@ def _collecting_steps(numbers: RunNumbers) -> int:
 def _finding(
     id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
 ) -> list[Finding]:
-    """Return the finding of a share of a step or run; empty if ``share / part`` is not too much."""
+    """Return the finding of a share of a step or run, if ``share / part`` exceeds the threshold."""
     row = row_of(id)
     if not row.holds(share / part):
         return []

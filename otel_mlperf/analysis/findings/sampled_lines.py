@@ -130,7 +130,7 @@ def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
 
 
 def _gain_of_copies(share: float) -> Gain:
-    """Return the gain of pinned memory, because copies from it run concurrently to the step."""
+    """Return the gain of copies from pinned memory, which run concurrently to the step."""
     high = min(share, 1 - share)
     return Gain(low=high / 2, high=high)
 

@@ -131,7 +131,7 @@ class _Single(NamedTuple):
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank with small operations; with a GPU, for launches."""
+    """Return one finding for the first rank with small operations, or of launches with a GPU."""
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps
     if numbers.uses_gpu:

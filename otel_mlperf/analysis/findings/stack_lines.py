@@ -69,7 +69,7 @@ class StackLines:
         self._own_weight = 1.0
 
     def lift_own_lines(self, uncovered: float) -> None:
-        """Raise the weight of own lines until their share is ``uncovered``, if it is lower.
+        """Raise the weight of ``own_lines`` until their share is ``uncovered``, if it is lower.
 
         ``uncovered`` is the untracked share of a step. Own lines are sampled too rarely, because
         the sampler waits for the GIL, which torch calls release, but Python code keeps for 5 ms. In
@@ -81,7 +81,7 @@ class StackLines:
             self._own_weight = uncovered / own
 
     def own_lines(self) -> list[Line]:
-        """Return the lines that no library called and that were mostly not in a torch call.
+        """Return the lines that no library called and that were mostly sampled outside torch calls.
 
         Calls without a name count as own: iteration over a tensor runs in torch, but the line
         contains no call. Builtins that format a tensor count as own, too.
@@ -123,18 +123,18 @@ def _is_own(call: Call) -> bool:
 
 
 def _function(qualified: str) -> str:
-    """Return the function that contains a comprehension or lambda; ``<module>`` if none does."""
+    """Return the name without comprehensions and lambdas; ``<module>`` if nothing remains."""
     return _INLINE.sub("", qualified) or "<module>"
 
 
 @once_a_run
 def lifted_stack_lines(numbers: RunNumbers) -> list[StackLines]:
-    """Return the stack samples of each rank, with own lines weighted up to the untracked share."""
+    """Return the stack samples of each rank, with own lines weighted by ``lift_own_lines``."""
     return read_stack_lines(numbers.store, numbers.uncovered)
 
 
 class Costliest(NamedTuple):
-    """The own function or line that likely causes most of the untracked time."""
+    """The function or line of the user's program that likely causes most of the untracked time."""
 
     share: float
     """Share of a step, 0.0 to 1.0."""
@@ -158,7 +158,7 @@ class Costliest(NamedTuple):
 
 @once_a_run
 def most_uncovered(numbers: RunNumbers) -> Costliest | None:
-    """Return the costliest own function or line of all ranks; None if all cost too little."""
+    """Return the costliest function or line of the user's program; None: all cost too little."""
     known = [
         (rank.share(lines), rank, lines)
         for rank in lifted_stack_lines(numbers)

@@ -24,7 +24,6 @@ _CONFIDENCE: Final = 0.999
 _MIN_SLOWDOWN: Final = 0.1
 """Slowdown that the confidence interval must exceed, because a shared machine varies as much."""
 _START_DIVISOR: Final = 12
-"""The first 1/12 of the steps is the start, which has hardly slowed down yet."""
 _AHEAD: Final = 64
 """Number of first steps to ignore with a GPU, because a host may run ahead by as many steps. It
 queues about a thousand launches, and the smallest training steps have 16. Those steps last as long
@@ -73,10 +72,10 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
 
 
 def _start_ns(series: StepSeries, early_ns: float) -> float:
-    """Return the step time before any drift, in ns, because the first third is already slower.
+    """Return the step time in ns at the start of the run, before any drift.
 
-    If the very first steps are longer, because caches and clocks were not warm, the mean of the
-    first third (``early_ns``) counts.
+    If the very first steps are longer than the first third (``early_ns``), because caches and
+    clocks were not warm, the first third counts.
     """
     begin = estimate_mean(series.durations_ns[: len(series.numbers) // _START_DIVISOR], TRIMMED)
     return min(early_ns, begin.value)
@@ -114,7 +113,7 @@ def _series(numbers: RunNumbers) -> StepSeries | None:
 
 
 def _outside_windows(numbers: RunNumbers, series: StepSeries) -> StepSeries:
-    """Return the steps after the last profiler window, or before the first if too few follow it.
+    """Return the steps after the last profiler window or, if too few, those before the first.
 
     CUPTI continues to observe each launch after a window has ended: steps of 27 ms took 33 ms on an
     H100.

@@ -51,7 +51,7 @@ def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
 
 
 def _of_machine(numbers: RunNumbers) -> float:
-    """Return the share of a step up to which the machine explains variation; 0.0 if unknown."""
+    """Return the variation that CPU waits and other processes explain, as a share of a step."""
     steps, shares = numbers.steps, read_cpu_shares(numbers)
     assert steps is not None
     first, last = int(steps.numbers.min()), int(steps.numbers.max())

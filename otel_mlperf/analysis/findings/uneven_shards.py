@@ -39,7 +39,7 @@ class _Amount(NamedTuple):
 
     @property
     def spare(self) -> float:
-        """Return the fraction of the largest amount beyond the mean of all ranks."""
+        """Return the excess of the largest amount over the mean, as a fraction of that amount."""
         return 1.0 - mean(self.by_rank.values()) / self.by_rank[self.most]
 
 

@@ -135,7 +135,7 @@ def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[s
 
 
 def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[str, list[StepSeen]]:
-    """Return the phase of the newest steps and its steps; training precedes any other phase."""
+    """Return the phase of the newest steps and its last steps; training precedes other phases."""
     sections = rows_of_kind(rows, Kind.SECTION)
     of_step = np.isin(sections["name"], _numbers(entries, names.STEP))
     own = sections[of_step & (sections["span"] == sections["root"])]
@@ -168,7 +168,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
 
 
 def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[int, int]:
-    """Return the ns of data wait on each step's thread, by the step's span id."""
+    """Return the data wait on each step's own thread in ns, by the step's span id."""
     tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
     waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
     # A nested wait is already included in the outer one.

@@ -24,7 +24,6 @@ STEP: Final = "step"
 _MAX_BARS: Final = 40
 _MAX_SECTIONS: Final = 8
 _MIN_DURATIONS: Final = 10
-"""Minimum number of durations for a histogram to be more informative than a mean."""
 _STEP_SCALE: Final = 8
 """Resolution of step buckets: 2 ** 8 buckets per doubling, as in exported histograms."""
 _STEPS: Final = f"""{CHOSEN} SELECT floor(log2(greatest(duration_ns, 1) / 1e9) * $buckets)::BIGINT,

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 
 _MAX_MOMENTS: Final = 300
-"""Maximum number of moments per kind, because more could not be distinguished."""
 _EPOCHS: Final = """SELECT epoch, min(start_ns), max(end_ns) FROM steps
 WHERE phase = $phase AND epoch IS NOT NULL GROUP BY epoch, restart ORDER BY min(start_ns)"""
 # Consecutive steps of another phase, without a step of the main phase between them.

@@ -111,11 +111,7 @@ def read_periods(
 ) -> Periods:
     """Return the stored figures of a run, by periods of ``every_ns``, a multiple of a minute.
 
-    Args:
-        run: the run.
-        every_ns: the length of a period.
-        rank: the only rank to read; None: all ranks.
-        phase: the phase of the steps; None: the main phase, and requests.
+    ``rank`` None: all ranks; ``phase`` None: the steps of the main phase, and requests.
 
     Raises:
         NoSuchRun: no process of that rank is known.

@@ -45,7 +45,8 @@ class Whole(NamedTuple):
 def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts]) -> list[KernelRow]:
     """Return the rows of the kernels table, longest first; streams are sorted by busy time.
 
-    ``rows`` are the totals to group by ``by``. Empty if no recorded work has such a group.
+    ``rows`` are the totals to group by ``by``; the shares are relative to ``of``. Empty if no
+    recorded work has such a group.
     """
     if by == "stream":
         return _streams(rows, windows)

@@ -126,8 +126,7 @@ def read_kernels(
 ) -> Kernels:
     """Return the totals of all profiler windows of a run, or only of one ``rank``.
 
-    ``source`` is the displayed name of the run; ``by`` is the grouping, by default that of
-    ``find_kernels``.
+    ``source`` and ``by`` are those of ``find_kernels``.
 
     Raises:
         NoSuchWindow: the run, or that rank, has no windows.
@@ -147,12 +146,8 @@ def find_kernels(
 ) -> Kernels:
     """Return the totals of the windows in ``rows``.
 
-    Args:
-        rows: the table rows of the windows.
-        source: displayed name of the run or trace.
-        by: the grouping; None: by kernel, or by operator if no device worked.
-        world_size: number of ranks of the run; None: unknown.
-        peaks: operator and section at each device's memory peak, from ``read_peaks``.
+    ``source`` is the displayed name of the run or trace, ``by`` the grouping (None: by kernel, or
+    by operator if no device worked), and ``peaks`` a result of ``read_peaks``.
     """
     windows = find_windows(rows)
     # A row without a stream is the whole device: overlapping streams would sum to more.

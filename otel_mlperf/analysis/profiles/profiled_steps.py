@@ -94,7 +94,7 @@ def _no_such_step(
 
 
 def _listed(numbers: Iterable[int]) -> str:
-    """Format numbers as ``11-13, 55-57``."""
+    """Format numbers as ranges, like ``11-13, 55-57``."""
     runs = [
         [number for _, number in part]
         for _, part in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])

@@ -65,16 +65,13 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
 
 
 def read_unknown_rows(store: Store) -> list[UnknownRows]:
-    """Return the timeline rows of all windows that could not be identified.
-
-    Such a row may belong to a device.
-    """
+    """Return the unidentified timeline rows of all windows; such rows may belong to a device."""
     texts = store.rows("SELECT unknown_rows FROM windows WHERE unknown_rows IS NOT NULL")
     return [rows for (text,) in texts for rows in msgspec.json.decode(text, type=list[UnknownRows])]
 
 
 def read_left_out(store: Store) -> dict[str, int]:
-    """Return the number of profiler windows that were not recorded by reason, summed over ranks."""
+    """Return by reason how many profiler windows were not recorded, summed over ranks."""
     rows = store.rows(
         "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
         "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "
@@ -101,7 +98,7 @@ def read_completeness(rows: Iterable[CompletenessRow]) -> dict[str, WindowComple
 
 
 def is_complete(windows: Sequence[WindowFacts]) -> bool:
-    """Return whether no window is known to lack data; a window that was not checked is complete."""
+    """Return whether no window is known to lack data; an unchecked window is complete."""
     return all(window.completeness is None or window.completeness.is_complete for window in windows)
 
 

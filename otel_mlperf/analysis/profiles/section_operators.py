@@ -66,13 +66,11 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
 
 
 def roll_up_operators(events: list[_Row], sections: list[_Row]) -> dict[str, list[Operator]]:
-    """Return the operators of each section by its span id; the rows must be sorted by start."""
+    """Return the operators by span id of their section; the rows must be sorted by start."""
     return _rolled_up(_Events(events, sections)) if events and sections else {}
 
 
 class _Events:
-    """Events of a step, with the section and the self time of each counted event."""
-
     def __init__(self, events: list[_Row], sections: list[_Row]) -> None:
         self._by_id = {row["span_id"]: row for row in events}
         self._activity = {row["span_id"]: _activity(row) for row in events}

@@ -244,13 +244,13 @@ class Kernels(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
 
     @property
     def has_device_times(self) -> bool:
-        """Return whether device times are complete as far as known; if not, devices were busier."""
+        """Return whether no device time is known to be missing; if False, devices were busier."""
         known = (window.completeness for window in self.windows)
         return all(completeness is None or completeness.has_device_times for completeness in known)
 
     @property
     def is_device(self) -> bool:
-        """Return whether a device worked."""
+        """Return whether a device worked in the windows or in the step."""
         return self.total is not None or (self.step is not None and self.step.busy_ns is not None)
 
     @property

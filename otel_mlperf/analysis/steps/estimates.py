@@ -65,12 +65,12 @@ def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
 
 
 def _evenness(values: Times) -> float:
-    """Return the effective fraction of the blocks, at most 1.0; 1.0 for normal values.
+    """Return the fraction of the blocks that counts as independent, at most 1.0.
 
     If a few stalls dominate the spread of the values, the observed spread is uncertain. The
     variance of a variance is (kurtosis - 1) / 2 times that of normal values (Cramér 1946,
-    Mathematical methods of statistics, section 27.4). The effective number of blocks is divided by
-    this factor.
+    Mathematical methods of statistics, section 27.4). The number of blocks is divided by this
+    factor.
     """
     squares = (values - values.mean()) ** 2
     whole = float(squares.mean())
@@ -100,7 +100,7 @@ def compare_estimates(
 
 
 def block_length(values: Times) -> int:
-    """Return the number of steps per block, from the autocorrelation of the values; 1 without any.
+    """Return the number of steps per block, from the values' autocorrelation; 1: not correlated.
 
     After Politis and White (2004, Automatic block-length selection for the dependent bootstrap,
     with the correction of 2009), for circular blocks.
@@ -133,7 +133,7 @@ def block_length(values: Times) -> int:
 
 
 def _first_run(is_small: NDArray[np.bool_], run: int) -> int:
-    """Return the number of lags before ``run`` small ones in a row; all lags: no such run."""
+    """Return the number of lags before the first ``run`` small ones in a row, or of all lags."""
     for before in range(len(is_small) - run + 1):
         if is_small[before : before + run].all():
             return before

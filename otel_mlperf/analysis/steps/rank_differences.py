@@ -20,7 +20,7 @@ _SLOW: Final = row_of("straggler")
 def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
     """Return the ranks that take far longer than the median, the largest excess first.
 
-    ``mean_ns`` is the mean step; a smaller excess than a share of it is ignored.
+    In a section, the excess must be at least a certain share of the mean step, ``mean_ns``.
     """
     excess: dict[int, dict[str, float]] = {}
     for name in dict.fromkeys(name for of_rank in ranks for name in of_rank.sections):

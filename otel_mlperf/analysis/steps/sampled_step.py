@@ -95,7 +95,7 @@ def read_step(
 def _newest_of_number(
     store: Store, phase: str, number: int, rank: int | None
 ) -> list[dict[str, Any]]:
-    """Return the step's row on each rank; for a reused number, the newest step on any rank."""
+    """Return the step's row on each rank; of several steps with that number, the newest one."""
     return store.records(
         f"{_STARTED} SELECT * FROM begun WHERE phase = $phase AND number = $number "
         "AND ($rank IS NULL OR rank = $rank) "
@@ -110,7 +110,10 @@ def _newest_of_number(
 def _slowest_kept(
     store: Store, run: RunFolder, phase: str, rank: int | None
 ) -> tuple[int, list[int]]:
-    """Return the slowest step with spans except the warm-up, and the first numbers with spans."""
+    """Return the number of the slowest step with spans, and the first numbers with spans.
+
+    The warm-up is the slowest step only if no other step has spans.
+    """
     kept = store.rows(
         f"{_STARTED} SELECT number, max(duration_ns) FROM begun WHERE phase = $phase "
         "AND kept IS NOT NULL AND ($rank IS NULL OR rank = $rank) GROUP BY number ORDER BY number",

@@ -61,7 +61,7 @@ def main_phase(store: Store) -> str | None:
 
 
 def count_steps(store: Store, phase: str | None) -> int:
-    """Return the number of steps of a phase on one rank, summed over restarts; 0: no phase."""
+    """Return the number of a phase's steps on one rank, summed over restarts; 0 for None."""
     sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)
@@ -186,7 +186,7 @@ def per_second(column: str) -> str:
     """Return the SQL of a rate per second over all ranks, which step together.
 
     The rate is the sum of all known values divided by the time of all steps of one rank. That time
-    includes steps without samples, because they update again for the same batch.
+    includes steps without samples, because such steps update again for the same batch.
     """
     return f"sum({column}) * 1e9 / sum(duration_ns) * count(DISTINCT rank)"
 

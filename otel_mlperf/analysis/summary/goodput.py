@@ -98,7 +98,7 @@ def _imports(store: Store) -> dict[Key, int]:
 
 
 def _repeated_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
-    """Return by process the training step from which a later process of its rank repeated steps."""
+    """Return by process the step number from which a later process repeated training steps."""
     first = {
         (rank, restart): number
         for rank, restart, number in store.rows(

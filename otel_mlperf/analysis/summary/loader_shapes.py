@@ -31,7 +31,7 @@ class WorkerUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle_ns(self) -> float | None:
-        """Return the part of ``items_ns`` that waited for files, a network or a lock, if known."""
+        """Return the part of ``items_ns`` in which the worker waited (for files); None: unknown."""
         if self.cpu_ns is None:
             return None
         return max(0.0, self.items_ns - self.cpu_ns - (self.delay_ns or 0.0))

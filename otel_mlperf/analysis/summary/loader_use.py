@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from otel_mlperf.store.table_reader import Store
 
 _SLOW: Final = 1.5
-"""Minimum batch time of a slow worker, in multiples of the other workers' median."""
 _MIN_BATCHES: Final = 5
 # Totals only increase: the maximum of each restart of a rank is its last value.
 _TOTALS = """SELECT name, rank, labels, sum(total) FROM (

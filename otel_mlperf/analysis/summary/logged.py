@@ -72,7 +72,7 @@ def read_series(store: Store) -> list[ProgramSeries]:
 
 
 def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
-    """Return the instrument's name for a reading, and whether the reading counts a histogram."""
+    """Return a reading's instrument name, and whether the reading is a histogram's count."""
     # Only names of known histograms are split: the name of a counter may also end in .count.
     name, _, part = stored.rpartition(".")
     if part in ("count", "sum") and kinds.get(name, _UNKNOWN)[0] == HISTOGRAM:

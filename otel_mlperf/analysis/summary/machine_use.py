@@ -154,7 +154,7 @@ def _by_gpu(readings: _Found, metric: names.Metric) -> dict[tuple[int, str, str]
 
 
 def read_process_use(store: Store, processes: Processes) -> ProcessUse | None:
-    """Return the resource use that the training processes reported; None: none reported it."""
+    """Return the resource use that the training processes reported; None: nothing was reported."""
     rows = store.rows(
         "SELECT name, rank, restart, max(value) FROM readings "
         "WHERE name IN ($cpu, $peak) OR (name = $cuda AND contains(labels, $allocated)) "

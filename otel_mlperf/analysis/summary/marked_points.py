@@ -33,6 +33,6 @@ def read_marks(store: Store, started_ns: int) -> list[MarkedPoint]:
 
 
 def of_first_rank(marks: Sequence[MarkedPoint]) -> list[MarkedPoint]:
-    """Return the marks of the first rank with marks: other ranks set theirs at about that time."""
+    """Return the marks of the first rank with marks; other ranks mark at about the same times."""
     first = min((mark.rank for mark in marks), default=0)
     return [mark for mark in marks if mark.rank == first]

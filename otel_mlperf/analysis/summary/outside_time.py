@@ -57,7 +57,7 @@ class Node:
         return self.self_ns + sum(node.total_ns for node in mine)
 
     def contains_steps(self, phase: str) -> bool:
-        """Return whether steps of ``phase`` ran inside, so that the section is not outside time.
+        """Return whether steps of ``phase`` ran inside; if so, its time is not outside steps.
 
         True for a section with an open call, because it is unknown whether it contains steps.
         """
@@ -115,7 +115,7 @@ def read_nodes(store: Store) -> list[Node]:
 
 
 def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> None:
-    """Insert a node into the tree; an enclosing section that has not ended yet is synthesized."""
+    """Insert a node below the section at path ``around``, which is created if it is still open."""
     while around and not (known := _find(around, node.beside, by_path)):
         # A name may contain a slash: splitting it only adds a line to the tree.
         above, _, name = around.rpartition("/")
@@ -126,7 +126,7 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 
 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
-    """Return the section at a path; for a forked child, if need be that of its parent process."""
+    """Return the section at a path; for a forked child, possibly that of its parent process."""
     return by_path.get((path, beside)) or by_path.get((path, False))
 
 
@@ -194,8 +194,8 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
 def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
     """Return time and number of the steps of each other phase that no named section contains.
 
-    A section with the name of the phase counts as containing them, because earlier versions did not
-    declare phases.
+    A section with the name of the phase counts as containing its steps, because earlier versions
+    did not declare phases.
     """
     contained = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
     rows = store.rows(
@@ -257,7 +257,7 @@ def _summed_paths(node: Node) -> Iterator[str]:
 
 
 def read_left_open(store: Store) -> list[str]:
-    """Return the names of sections that were never closed: they end with their finished process."""
+    """Return the names of sections that were never closed and therefore ended with the process."""
     rows = store.rows(
         "SELECT DISTINCT name FROM sections s JOIN processes p USING (rank, restart) "
         "WHERE s.n IS NULL AND s.count = 1 AND s.category NOT IN ($run, $epoch) "

@@ -114,10 +114,7 @@ def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[s
 
 
 def _devices(selected: Selected) -> _Devices:
-    """Return the device of each stream by rank, restart, name and track.
-
-    Not every row of a stream contains the device.
-    """
+    """Return the device of each stream by rank, restart, name and track; not every row has it."""
     index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
     rows = selected.store.rows(
         f"SELECT rank, restart, thread, track, max(try_cast({index} AS INTEGER)) FROM spans "

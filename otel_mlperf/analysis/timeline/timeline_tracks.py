@@ -154,7 +154,7 @@ class TimelineTracks:
 
 
 class Placed(NamedTuple):
-    """Lane of a slice, and the slices that ended before it."""
+    """Lane of a slice, and the slices that ended by its start."""
 
     lane: int
     """Index of the lane of the track, from 0."""
