@@ -45,14 +45,6 @@ def own_unit(ns: float) -> Unit:
     return next((unit for unit in _UNITS if ns >= unit.size * 0.9995), _UNITS[-1])
 
 
-def parts(total_ns: float, ns: float) -> str:
-    """Format a part of a time in the unit of the total before it, without the unit."""
-    if total_ns >= _MINUTE:
-        return duration(ns)
-    unit = own_unit(total_ns)
-    return unit.number(ns) if total_ns < unit.size * 99.95 else f"{ns / unit.size:,.0f}"
-
-
 def figures(value: float) -> str:
     """Format three significant figures, and all before the point: ``1.92``, ``48.1``, ``412``."""
     if value < 9.995:
