@@ -35,7 +35,8 @@ def of_run(*findings, missing=()):
 def test_what_is_the_case_what_is_won_and_what_to_do():
     """The advice is never cut."""
     assert shown([WAIT]) == (
-        "findings  training waits for data 62 % of the time · could save 38–62 % of the\n          step time\n"
+        "findings  training waits for data 62 % of the time · could save 38–62 % of the\n"
+        "          step time\n"
         "          Use more DataLoader workers, a larger prefetch_factor, pin_memory or\n"
         "          faster storage.\n"
     )
