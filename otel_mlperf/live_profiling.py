@@ -71,8 +71,8 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
     running = _journals(run)
     if not running:
         raise NotRunning(
-            f"asking run {run.short_id} for a profiler window: no process of it runs on this node; "
-            "it has ended, or runs elsewhere"
+            f"profiling run {run.short_id}: it has no live process on this node; it has ended, or "
+            "runs on another node"
         )
     missing = [rank for rank in ranks if rank not in running]
     if missing:

@@ -45,14 +45,6 @@ def own_unit(ns: float) -> Unit:
     return next((unit for unit in _UNITS if ns >= unit.size * 0.9995), _UNITS[-1])
 
 
-def parts(total_ns: float, ns: float) -> str:
-    """Format ``ns``, a part of ``total_ns``, in the total's unit without the unit's name."""
-    if total_ns >= _MINUTE:
-        return duration(ns)
-    unit = own_unit(total_ns)
-    return unit.number(ns) if total_ns < unit.size * 99.95 else f"{ns / unit.size:,.0f}"
-
-
 def figures(value: float) -> str:
     """Format a number with three significant digits, or all integer digits: ``1.92``, ``4,120``."""
     if value < 9.995:

@@ -67,7 +67,7 @@ def told(summary: str) -> dict[str, object]:
         "head": head and head[1],
         "steps": steps and int(steps[1]),
         "rows": rows(summary) - _NOT_ALWAYS,
-        "0 lost": "telemetry 0 lost" in summary,
+        "0 lost": "telemetry 0 records lost" in summary,
     }
 
 

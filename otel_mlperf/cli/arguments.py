@@ -14,4 +14,4 @@ OneRunArgument = Annotated[
     str | None, typer.Argument(help="Only this run: name, id prefix or path.")
 ]
 """Optional run argument of commands that apply to all runs by default."""
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -98,10 +98,10 @@ def _about(
 ) -> None:
     """Show where the training time goes: record a run, then query it.
 
-    RUN is a run's name, the beginning of its id, its folder, or `latest` (default).
+    RUN is the name of a run, a prefix of its id, its folder, or `latest` (default).
 
-    Runs are stored in $OTEL_MLPERF_DIR (default: ./otel-runs). Text has the width of the terminal
-    or of $COLUMNS; in a pipe or a file it has 80 columns.
+    Runs are stored in $OTEL_MLPERF_DIR (default: ./otel-runs). Output is as wide as the
+    terminal or $COLUMNS; in a pipe or a file, 80 columns.
     """
 
 

@@ -30,7 +30,7 @@ _Windows = Annotated[
 _Check = Annotated[
     bool,
     typer.Option(
-        "--check", help="Exit with 1 if AFTER is slower than BEFORE. The options below imply it."
+        "--check", help="Exit with 1 if AFTER is slower than BEFORE. Options of the check imply it."
     ),
 ]
 _Tolerance = Annotated[
@@ -67,15 +67,13 @@ def compare(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Show what is slower or faster than in another run.
 
-    For each section and for the step, it shows the difference with a confidence interval and a
-    verdict: slower, faster, same, or unclear if the steps are too few. With more than two runs,
-    each is compared with the first. For profiled runs it lists the kernels that changed, with the
-    reason.
+    For the step and each section, it shows the difference with a confidence interval and a verdict:
+    slower, faster, same, or unclear if there are too few steps. With more than two runs, each is
+    compared with the first. For profiled runs it lists the kernels that changed, with the reason.
 
-    With --check it is a regression check: it prints one line for each breach and one for the step.
-    The exit code is 1 on a breach, and 3 if nothing could be compared: the runs have no step and no
-    section in common. Only a significant slowdown is a breach; a message reports if there are too
-    few steps to decide. --max needs no BEFORE.
+    --check makes it a regression check, which prints one line per breach and one for the step time.
+    The exit code is 1 on a breach, and 3 if the runs have no step and no section in common. Only a
+    significant slowdown is a breach. --max works without BEFORE.
     """
     from otel_mlperf.cli.run_check import CheckOptions
 

@@ -23,7 +23,9 @@ def doctor(
     run: _Run = None,
     is_recovery: Annotated[
         bool,
-        typer.Option("--recover", help="Read and deliver what killed processes left, instead."),
+        typer.Option(
+            "--recover", help="Instead, recover and deliver the data that killed processes left."
+        ),
     ] = False,
     endpoint: Annotated[
         str | None,
@@ -36,11 +38,12 @@ def doctor(
 ) -> None:
     """Diagnose a run and its servers, or recover data after a crash.
 
-    It checks machine, run, agent, accounting and server, and shows failures first.
+    It checks the machine, the run, its agent, the number of lost records and the server, and shows
+    failures first.
 
-    With --recover it reads the journals that killed processes left, and delivers buffered data of
-    RUN. Without RUN the journals of all runs of this user on this node are read. Nothing is sent to
-    a destination that only the run folder names: a message shows how to send it.
+    --recover reads the journals of killed processes and delivers the buffered data of RUN (default:
+    all runs of this user on this node). An endpoint that is known only from the run folder is not
+    used; a message shows the command that sends to it.
     """
     if is_recovery:
         from otel_mlperf.cli.recovery import recover

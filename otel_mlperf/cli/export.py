@@ -28,9 +28,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     ] = False,
     otlp_json: Annotated[
         bool,
-        typer.Option(
-            "--otlp-json", help="Write the spans that servers receive, as lines of OTLP/JSON."
-        ),
+        typer.Option("--otlp-json", help="Write the sampled spans as lines of OTLP/JSON."),
     ] = False,
     otlp: Annotated[
         bool, typer.Option("--otlp", help="Send the sampled spans to an OTLP server.")
@@ -61,10 +59,10 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a run into a file, or send its spans to a server.
+    """Write a run to a file, or send its spans to a server.
 
-    The file contains steps, sections, kernels and readings on one timeline, or the tables. Sending
-    spans repeatedly is harmless: they keep their ids.
+    A timeline file contains steps, sections, kernels and readings; --csv and --parquet write the
+    tables. Sending spans again is safe, because their ids do not change.
     """
     from pathlib import Path
 

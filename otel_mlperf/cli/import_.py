@@ -32,14 +32,14 @@ _Endpoint = Annotated[
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option(help="Write OTLP/JSON to this file, one request a line; - is standard output."),
+    typer.Option(help="Write OTLP/JSON to this file, one request per line; - for standard output."),
 ]
 _Budget = Annotated[
     str,
     typer.Option(
         metavar="N|BYTES|none",
-        help="Maximum number of spans in one trace (a step), or of bytes, e.g. 2MiB; "
-        "the rest is rolled up.",
+        help="Maximum number of spans of a trace (a step), or its size, e.g. 2MiB; "
+        "further events are rolled up.",
     ),
 ]
 _Rank = Annotated[
@@ -49,8 +49,8 @@ _Capture = Annotated[
     Path | None,
     typer.Option(
         metavar="TRACE",
-        help="For traces that replay CUDA or HIP graphs: a trace of their capture, which has the "
-        "operators of their kernels.",
+        help="For traces that replay CUDA or HIP graphs: a trace that was recorded during their "
+        "capture. It maps replayed kernels to operators.",
     ),
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")]
@@ -69,8 +69,8 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Turn traces of torch.profiler into spans and kernel totals.
 
-    Without --run, --endpoint and --out it prints what the traces contain. A trace that is imported
-    twice is stored once.
+    Without --run, --endpoint and --out it only prints what the traces contain. A trace that is
+    imported twice is stored once.
     """
     from otel_mlperf.importing.trace_import import STDOUT, Importer, judge, without_descriptions
     from otel_mlperf.kineto.convert import return_freed_memory

@@ -24,7 +24,7 @@ _By = Annotated[
     str | None,
     typer.Option(
         help="Group by kernel, operator, annotation, stream, section, phase or step "
-        "(default: kernel, or operator if no device was at work)."
+        "(default: kernel, or operator if no GPU was used)."
     ),
 ]
 _Step = Annotated[
@@ -42,8 +42,8 @@ _Capture = Annotated[
     Path | None,
     typer.Option(
         metavar="TRACE",
-        help="For a trace that replays CUDA or HIP graphs: a trace of their capture, which has "
-        "the operators of their kernels.",
+        help="For a trace that replays CUDA or HIP graphs: a trace that was recorded during their "
+        "capture. It maps replayed kernels to operators.",
     ),
 ]
 
@@ -60,10 +60,10 @@ def kernels(
     capture: _Capture = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the device work that the profiler recorded.
+    """Show the GPU work, or the operators, that the profiler recorded.
 
-    For a run it covers all profiler windows together, or one step of them on every rank that
-    profiled it. A trace file is read without an import.
+    The table covers all profiler windows of a run, or one profiled step with --step. A trace file
+    can be read directly, without an import.
     """
     import sys
     from functools import partial

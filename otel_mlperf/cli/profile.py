@@ -41,7 +41,7 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
         bool | None,
         typer.Option(
             "--wait/--no-wait",
-            help="Wait until the traces are read (default: on a terminal).",
+            help="Wait until the traces are read (default: wait on a terminal).",
         ),
     ] = None,
     stop: Annotated[
@@ -56,7 +56,10 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
         ),
     ] = None,
     batches: Annotated[
-        int, typer.Option(metavar="N", min=1, help="With --loader: batches in each of five rounds.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="With --loader: number of batches in each of the five rounds."
+        ),
     ] = 20,
     workers: Annotated[
         str | None,
@@ -68,16 +71,15 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Profile the next steps of a running run, or a data loader.
+    """Profile the next steps of a live run, or benchmark a data loader.
 
-    One step passes with the profiler on, and the steps after it are recorded. Without --rank every
-    rank on this node is profiled. Ctrl-C while waiting withdraws requests that no process has
+    One warm-up step runs with the profiler on; the steps after it are recorded. Without --rank
+    every rank on this node is profiled. Ctrl-C while waiting cancels requests that no process has
     started.
 
-    With --loader it shows the throughput, memory, the cost of each part, and the best setting of a
+    --loader reports throughput, memory, the cost of each part and the best number of workers of a
     data loader. Its module is imported, not run as a program: code below
-    `if __name__ == "__main__"` is skipped. A DataLoader is tried with several numbers of workers;
-    any other iterable of batches is timed without changes.
+    `if __name__ == "__main__"` is skipped. An iterable that is not a DataLoader is timed as it is.
     """
     if loader is not None:
         from otel_mlperf.cli.loader_benchmark import benchmark_loader

@@ -8,7 +8,7 @@ import typer
 
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 
-_Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT in the SQL of DuckDB.")]
+_Sql = Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement in DuckDB's SQL.")]
 
 
 def query(
@@ -22,10 +22,9 @@ def query(
 ) -> None:
     """Query the tables of a run with SQL.
 
-    The tables are steps, sections, spans, readings, values, totals and more. Only this run's tables
-    are accessible, and nothing is written. `SHOW TABLES` lists them, `DESCRIBE steps` the columns
-    of one. In `spans`, `kind` is `event` for an event of a profiler and `event_rollup` for a span
-    that was sent in place of several events, which are rows as well: count only one of the two.
+    `SHOW TABLES` lists the tables (steps, sections, spans, readings, …), `DESCRIBE steps` the
+    columns of a table. Access is limited to the tables of this run, and read-only. In `spans`, rows
+    of kind `event_rollup` summarize rows of kind `event`: count only one of these kinds.
     """
     from functools import partial
 

@@ -21,16 +21,16 @@ def reference(
     command: _Command = None,
     as_json: JsonOption = False,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the page docs/metrics.md.")
+        bool, typer.Option("--markdown", help="Print the reference of the metrics as Markdown.")
     ] = False,
 ) -> None:
-    """Print the reference of the metrics, or of answers in JSON.
+    """Print the reference of the metrics, or the JSON Schema of the answers.
 
     `metrics` lists every metric with its kind, unit, labels, name in Prometheus and meaning.
 
-    `schema` prints the JSON Schema of what commands print with --json. Each answer names its shape
-    in the field `schema`, such as `summary/1`. The number increases when a field is removed or
-    changes its meaning; new fields may be added at any time.
+    `schema` prints the JSON Schema of what commands print with --json. The field `schema` of an
+    answer contains its format and version, e.g. `summary/1`. The version increases when a field is
+    removed or changes its meaning; new fields may be added at any time.
     """
     from otel_mlperf.errors import UsageError
 

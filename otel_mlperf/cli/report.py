@@ -10,8 +10,8 @@ _Runs = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="RUN…",
-        help="Runs: name, id prefix, path, or `latest`. With several, the page is about "
-        "the last one and compares the others with the first.",
+        help="Runs: name, id prefix, path, or `latest`. With several runs, the page describes "
+        "the last one and compares each with the first one.",
     ),
 ]
 
@@ -26,11 +26,11 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write a page about a run: one HTML file.
+    """Write a self-contained HTML report of a run.
 
-    The page needs no server and no network. It contains headline, findings, time breakdown, steps,
-    memory and devices over time, calls of sections, ranks, kernels, and the environment. With a
-    second run it also shows what is slower or faster.
+    The page needs no server and no network. It contains a headline, findings, time breakdown,
+    steps, memory and devices over time, calls of sections, ranks, kernels, and the environment.
+    With a second run it also shows what is slower or faster.
     """
     from pathlib import Path
 

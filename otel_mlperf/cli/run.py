@@ -25,11 +25,11 @@ Usage: otel-mlperf run [OPTIONS] SCRIPT [ARGUMENTS]...
        otel-mlperf run [OPTIONS] -- COMMAND [ARGUMENTS]...
 
 Run a program as `python` would, and record it. Steps, data wait, forward, backward and optimizer of
-a PyTorch loop are detected; a program that uses otel_mlperf itself is recorded as it declares.
-Everything after SCRIPT, MODULE or COMMAND belongs to the program.
+a PyTorch loop are detected; a program that calls otel_mlperf is recorded as it is instrumented.
+Everything after SCRIPT, MODULE or COMMAND is passed to the program. With `--`, COMMAND is started
+unchanged, and the Python programs that it starts are recorded.
 
-With `--`, COMMAND is started unchanged, and the Python programs that it starts are recorded:
-
+Examples:
   otel-mlperf run train.py --lr 1e-3
   otel-mlperf run -m package.train --lr 1e-3
   otel-mlperf run -- torchrun --nproc-per-node 2 train.py --lr 1e-3
@@ -39,7 +39,7 @@ Options:
   --name NAME         Name of the run (default: the name of the script or module).
   --profile SCHEDULE  Steps that torch.profiler records, e.g. wait=10,warmup=1,active=3,repeat=2
                       (the arguments of otel_mlperf.torch_profile), or `on`.
-  --level LEVEL       Amount of recorded data: off, light, basic, detailed or comprehensive.
+  --level LEVEL       How much to record: off, light, basic, detailed or comprehensive.
   --help              Show this message and exit.
 
 Settings come from the environment variables OTEL_MLPERF_* and OTEL_*.

@@ -28,7 +28,7 @@ _Trend = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Runs of this name, oldest first, each with its change to the previous one.",
+        help="Runs with this name, oldest first, each with its change from the previous run.",
     ),
 ]
 
@@ -56,8 +56,8 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """List the runs, newest first.
 
-    With --columns it shows these figures, and with --trend how the runs of a name developed. Step
-    counts are training steps; for a run without training, those of its first phase.
+    --columns shows selected figures of each run, --trend how runs with the same name changed over
+    time. Step counts are training steps or, without training, steps of the run's first phase.
     """
     from functools import partial
 

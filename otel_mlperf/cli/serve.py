@@ -24,17 +24,18 @@ def serve(
     server: _Server,
     run: OneRunArgument = None,
     once: Annotated[
-        bool, typer.Option("--once", help="With agent: exit when no journal is left.")
+        bool, typer.Option("--once", help="With agent: exit when all data is delivered.")
     ] = False,
 ) -> None:
-    """Serve the runs of this node, or an AI assistant over MCP.
+    """Run the agent for the runs of this node, or an MCP server for AI assistants.
 
-    `agent` reads and delivers every run of this user on this node, as a sidecar or service.
-    Programs start their own agent by default: this one is for jobs with OTEL_MLPERF_AGENT=none.
+    `agent` collects and delivers the data of all runs of this user on this node, as a sidecar or
+    service. Programs start their own agent by default: this command is needed only for jobs with
+    OTEL_MLPERF_AGENT=none.
 
-    `mcp` serves an assistant by the Model Context Protocol, on standard input and output. The
-    assistant can list, summarize and compare the runs in $OTEL_MLPERF_DIR, and query their tables;
-    it cannot change anything. The assistant starts this command itself: see docs/assistants.md.
+    `mcp` is a server of the Model Context Protocol on standard input and output. An assistant can
+    list, summarize and compare the runs in $OTEL_MLPERF_DIR and query their tables, read-only. The
+    assistant starts this command itself: see docs/assistants.md.
     """
     from otel_mlperf.errors import UsageError
 

@@ -29,7 +29,7 @@ def show(
         typer.Option(
             "--request",
             metavar="ID|N",
-            help="A request by its id, or by its number among those with spans, from 1.",
+            help="Request: its id, or its number (from 1) among the requests with spans.",
         ),
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Only this rank (default: all).")] = None,
@@ -42,11 +42,11 @@ def show(
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one step: its spans, or else its measured sections.
+    """Show one step: its spans, or its section times if no span was sampled.
 
-    Without --step it shows the slowest step with sampled spans. A profiled step includes its
-    operators and kernels. For a run without steps it shows the run itself with its sections. With
-    --request, or --phase request for the slowest, it shows a request.
+    The default is the slowest step with sampled spans. A profiled step includes its operators and
+    kernels. For a run without steps, the sections of the run are shown. --request shows a request,
+    --phase request the slowest one.
     """
     from functools import partial
 

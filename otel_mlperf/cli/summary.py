@@ -55,7 +55,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
     ] = None,
     as_json: JsonOption = False,
     as_html: Annotated[
-        bool, typer.Option("--html", help="Print HTML for notebooks, with charts.")
+        bool, typer.Option("--html", help="Print HTML with charts, for notebooks.")
     ] = False,
     closing: Annotated[bool, typer.Option("--closing", hidden=True)] = False,
     cell: Annotated[bool, typer.Option("--cell", hidden=True)] = False,
@@ -63,13 +63,12 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Show where the time of a run went.
 
-    With --every it shows steps, requests, their durations, CPUs and memory by period. Periods start
-    at midnight of the local clock, and at multiples of their length from there. A step or request
-    counts in the period in which it ended.
+    --every shows one row per period: steps, requests, durations, CPUs and memory. Periods are
+    aligned to local midnight. A step or request counts in the period in which it ended.
 
-    With --functions it shows the functions that took the time of profiled sections, and the lines
-    that allocated. A program enables it by `span(name, profile="calls")`, "lines" or "memory";
-    profiler windows with stacks (`with_stack=True`) contain functions, too.
+    --functions shows the functions with the most time in profiled sections, and the lines that
+    allocated the most memory. Profiling is enabled in the program by `span(name, profile="calls")`,
+    "lines" or "memory", or by profiler windows with stacks (`with_stack=True`).
     """
     if every is not None or functions:
         _check_view(every, calls or epochs or as_html, functions=functions)

@@ -30,14 +30,14 @@ def top(
     run: RunArgument = "latest",
     once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, help="Seconds between two frames.")
+        float, typer.Option("--every", min=0.1, help="Refresh interval in seconds.")
     ] = _EVERY_S,
     as_json: JsonOption = False,
 ) -> None:
     """Watch a run live: ranks, step times, GPUs, findings.
 
-    Ctrl-C quits. Ranks on this node show their current state, without any server; for other ranks,
-    it shows the stored state.
+    Ctrl-C quits. Ranks on this node are read live, without a server; ranks on other nodes show
+    their last stored state.
     """
     from otel_mlperf.analysis.findings.finding_watch import FindingWatch
     from otel_mlperf.analysis.live.live_view import LiveWatch

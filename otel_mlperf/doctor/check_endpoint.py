@@ -39,7 +39,7 @@ _ACCOUNTS: Final[dict[Signal, str]] = {"traces": "spans", "metrics": "metrics"}
 """Name of each OTLP signal in a run's accounts."""
 _OTLP: Final = "otlp"
 """Name of an OTLP server as a destination in a run's accounts."""
-_UNSENT: Final = "no endpoint is set: data is in the run folder only"
+_UNSENT: Final = "no OTLP endpoint is set: data is in the run folder only"
 _SENT: Final = "no endpoint is set here: the server that the run was sent to is not checked"
 _JAEGER: Final = "http://localhost:16686"
 _PROMETHEUS: Final = "http://localhost:9090"

@@ -75,7 +75,7 @@ def check_gpu(driver: Path) -> Check:
     try:
         words = driver.read_text().partition("\n")[0].split()
     except OSError:
-        return Check("ok", "gpu", "no NVIDIA driver; times are measured on the host")
+        return Check("ok", "gpu", "no NVIDIA driver: all times are host times")
     version = next((word for word in words if word[0].isdigit()), "of unknown version")
     return Check("ok", "gpu", f"NVIDIA driver {version}; section times are host time")
 
@@ -141,7 +141,7 @@ def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Chec
             "train together", "start chronyd or systemd-timesyncd on each of them",
         )  # fmt: skip
     if state == _UNSYNCHRONISED:
-        return Check("ok", "clock", "set; not synchronized, which only matters with several nodes")
+        return Check("ok", "clock", "not synchronized (NTP); matters for several nodes only")
     return Check("ok", "clock", "set" if state is None else "set and synchronized")
 
 

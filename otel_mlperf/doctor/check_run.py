@@ -187,7 +187,7 @@ def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -
     """Check that the items of one signal sent to one destination add up, and that none is lost."""
     terms = [f"{account.delivered:,} delivered"]
     terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []
-    terms += [f"{account.unselected:,} measured only"] if account.unselected else []
+    terms += [f"{account.unselected:,} not sampled, in totals only"] if account.unselected else []
     terms += [f"{account.pending:,} pending"] if account.pending else []
     terms += [f"{count:,} lost ({reason})" for reason, count in account.lost.items() if count]
     sum_of = f"{account.created:,} created = {' + '.join(terms)}"

@@ -62,9 +62,9 @@ def judge(imported: list[Imported], wanted: int) -> None:
     damaged, unreadable = sum(bool(trace.damage) for trace in imported), wanted - len(imported)
     if damaged or unreadable:
         counts = [f"{damaged} damaged"] if damaged else []
-        counts += [f"{unreadable} not readable"] if unreadable else []
+        counts += [f"{unreadable} unreadable"] if unreadable else []
         around = "; everything around the damage was imported" if damaged else ""
-        raise TraceError(f"importing: of {plural(wanted, 'trace')} {', '.join(counts)}{around}")
+        raise TraceError(f"importing {plural(wanted, 'trace')}: {', '.join(counts)}{around}")
 
 
 class Importer:

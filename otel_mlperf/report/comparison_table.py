@@ -68,7 +68,7 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
     more = f" ({signed(after_ns / before_ns - 1)} %)" if before_ns else ""
     total = f"all kernels {duration(before_ns)} → {duration(after_ns)} a {unit}{more}"
     if not comparison.kernels:
-        total += ": none changed that matters"
+        total += ": no significant change of a kernel"
     room = width - LABEL
     lines = labelled_lines("kernels", [total])
     for change in comparison.kernels[:_MAX_KERNELS]:
@@ -79,7 +79,7 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
             "", [f"  {part}" for text_line in rest for part in broken(text_line, room - 2)]
         )
     if (left_out := len(comparison.kernels) - _MAX_KERNELS) > 0:
-        lines += labelled_lines("", [f"… {left_out} more: --json has them"])
+        lines += labelled_lines("", [f"… {left_out} more: --json contains all"])
     return lines
 
 
@@ -96,7 +96,7 @@ def _kernel_texts(change: KernelChange, unit: str, room: int) -> list[str]:
 def _why(change: KernelChange) -> str:
     before, after = change.before, change.after
     if before is None or after is None:
-        return "not there before" if before is None else "not there any more"
+        return "only after" if before is None else "only before"
     if change.reason == "count":
         return f"{figures(before.calls_per_step)} → {figures(after.calls_per_step)} calls"
     if change.reason == "replaced":
@@ -202,7 +202,7 @@ def _heading(before: RunMeasures, after: RunMeasures, width: int) -> str:
 
 def _steps(before: RunMeasures, after: RunMeasures) -> str:
     if before.steps or after.steps:
-        return f"{before.steps:,} and {plural(after.steps, 'step')}"
+        return f"{before.steps:,} and {plural(after.steps, 'step')} compared"
     if before.profiled_steps or after.profiled_steps:
         return f"{before.profiled_steps:,} and {plural(after.profiled_steps, 'profiled step')}"
     return f"{counted(before)} and {counted(after)}"
@@ -251,7 +251,7 @@ def _change_lines(heading: str, times: Sequence[TimeChange], width: int) -> list
             [(line, "bold" if time is times[0] else ""), (verdict, _VERDICT_STYLES[time.word])]
         )
     if (more := len(times) - len(rows)) > 0:
-        lines.append([(f"  … {plural(more, 'more section')}: --json has them", "dim")])
+        lines.append([(f"  … {plural(more, 'more section')}: --json contains all", "dim")])
     return lines
 
 
@@ -266,9 +266,9 @@ def difference_text(time: TimeChange) -> str:
     tenth). A section that only one run has is ``new`` or ``gone``.
     """
     if time.before_ns is None:
-        return "new"
+        return "only after"
     if time.after_ns is None:
-        return "gone"
+        return "only before"
     interval = time.usual if time.by == "usual" else time.mean
     if interval is None:
         ratio = time.after_ns / time.before_ns - 1 if time.before_ns else 0.0
@@ -281,7 +281,7 @@ def usual_note(time: TimeChange) -> str:
     if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
         return ""
     of_means = time.after_ns / time.before_ns - 1
-    return " (usual)" if abs(of_means - time.usual.ratio) >= MATTERS else ""
+    return " (median)" if abs(of_means - time.usual.ratio) >= MATTERS else ""
 
 
 def _reach(interval: Interval) -> str:
@@ -295,7 +295,7 @@ def _number_lines(numbers: Iterable[NumberChange], width: int) -> list[Line]:
         for one in numbers
         if one.name in NUMBERS and None not in (one.before, one.after)
     ]
-    return _labelled("numbers", texts, width)
+    return _labelled("totals", texts, width)
 
 
 NUMBERS: Final = {
@@ -305,7 +305,7 @@ NUMBERS: Final = {
     "cuda_peak_bytes": "CUDA memory",
     "gpu_memory_bytes": "GPU memory",
     "cpus": "CPUs used",
-    "duration_ns": "whole run",
+    "duration_ns": "duration",
 }
 
 
@@ -355,7 +355,7 @@ def _value(value: Any) -> str:
 
 def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list[Line]:
     texts = [
-        f"{reason} {before.left_out.get(reason, 0):,} and {after.left_out.get(reason, 0):,}"
+        f"{reason} steps: {before.left_out.get(reason, 0):,} and {after.left_out.get(reason, 0):,}"
         for reason in dict.fromkeys((*before.left_out, *after.left_out))
     ]
     return _labelled("excluded", texts, width)
@@ -364,10 +364,10 @@ def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list
 def _certainty_lines(comparison: Comparison, width: int) -> list[Line]:
     if not (comparison.times or comparison.calls):
         return []
-    sentence = f"all intervals hold together with {comparison.confidence * 100:.1f} % confidence"
+    sentence = f"{comparison.confidence * 100:.1f} % for all intervals together"
     if any(time.word == "unclear" for time in (*comparison.times, *comparison.calls)):
         sentence += f"; unclear: more {'steps' if comparison.times else 'calls'} are needed"
-    return [[(short(f"{'certainty':<{LABEL}}{sentence}", width), "dim")]]
+    return [[(short(f"{'confidence':<{LABEL}} {sentence}", width), "dim")]]
 
 
 def _labelled(label: str, texts: list[str], width: int) -> list[Line]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_mlperf.terminal_lines import Style
 
 _MAX_SHOWN: Final = 3
+_GAIN_OF: Final = {"step": "the step time", "run": "the run", "memory": "the memory"}
 _STYLES: Final[dict[Severity, Style]] = {"critical": "red", "warning": "yellow", "info": ""}
 _LEVELS: Final[dict[str, Style]] = {"FAIL": "red", "warn": "yellow", "ok": "green"}
 _NAME_WIDTH: Final = 16
@@ -86,22 +87,20 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
     lines: list[Line] = [[(left(finding.severity, LABEL), style), (problem, style)]]
     lines += labelled_lines("", more, style)
     lines += labelled_lines("", broken(finding.action, room))
-    numbers = [_evidence(*item) for item in sorted(finding.evidence.items())]
-    lines += [
-        [(" " * LABEL + part, "dim")] for part in broken(" · ".join([finding.id, *numbers]), room)
-    ]
+    numbers = ", ".join(_evidence(*item) for item in sorted(finding.evidence.items()))
+    evidence = f"{finding.id} · evidence: {numbers}" if numbers else finding.id
+    lines += [[(" " * LABEL + part, "dim")] for part in broken(evidence, room)]
     if finding.command:
-        lines.append([(" " * LABEL + f"→ {finding.command}", "bold")])
+        lines.append([(" " * LABEL + f"→ details: {finding.command}", "bold")])
     return lines
 
 
 def _evidence(name: str, value: float) -> str:
-    quantity = name.replace("_", " ")
     if name.endswith("_ns"):
-        return f"{quantity.removesuffix(' ns')} {duration(value)}"
+        return f"{name.removesuffix('_ns')} {duration(value)}"
     if name.endswith("_bytes"):
-        return f"{quantity.removesuffix(' bytes')} {size(value, 1024)}"
-    return f"{quantity} {figures(value)}"
+        return f"{name.removesuffix('_bytes')} {size(value, 1024)}"
+    return f"{name} {figures(value)}"
 
 
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:
@@ -135,7 +134,7 @@ def _warned(finding: Finding) -> list[str]:
 
 
 def _gain(gain: Gain) -> str:
-    of = " of its memory" if gain.of == "memory" else ""
+    of = f" of {_GAIN_OF[gain.of]}"
     if not round(100 * gain.low):
         return f"could save up to {percent(gain.high)}{of}"
     low = f"{gain.low * 100:.0f}–" if round(100 * (gain.high - gain.low)) else ""

@@ -72,7 +72,7 @@ def answered_text(windows: Iterable[WindowFacts]) -> str:
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)
-    return f"{answered:,} of {launches:,} have their record of the device" if launches else ""
+    return f"{answered:,} of {launches:,} have a device record" if launches else ""
 
 
 _GAPS: Final = 3

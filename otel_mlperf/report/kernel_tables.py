@@ -76,7 +76,7 @@ def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
     if more is not None:
         yield f"… {more.rows:,} more", _cells(more.calls, more.measured_ns, more.share)
     if together is not None and together.rows > 1 and together.measured_ns is not None:
-        yield "together", _cells(together.calls, together.measured_ns, together.share)
+        yield "total", _cells(together.calls, together.measured_ns, together.share)
 
 
 def _aligned(rows: list[_Cells]) -> list[str]:
@@ -99,26 +99,26 @@ def _nothing(kernels: Kernels) -> Iterable[str]:
     if kernels.by == "phase":
         yield "no phase is known: the window was not recorded in the steps of a run"
     elif kernels.by in ("kernel", "stream"):
-        yield f"no {kernels.by}: no device was at work"
+        yield f"no {kernels.by}: no device work was recorded"
     elif kernels.by == "operator" and not kernels.is_device:
         yield "no operator was recorded"
     else:
         worker = "a device" if kernels.is_device else "an operator"
-        yield f"no {kernels.by} in which {worker} was at work"
+        yield f"no {kernels.by} in which {worker} was busy"
     groupings = [
         f"--by {by} ({plural(rows, 'row')})" for by, rows in kernels.groups.items() if rows
     ]
     if groupings:
-        yield f"there is: {', '.join(groupings)}"
+        yield f"available: {', '.join(groupings)}"
 
 
 def _heads(kernels: Kernels) -> tuple[str, str, str]:
-    of_time = "of step" if kernels.step else "of window"
+    of_time = "% step" if kernels.step else "% window"
     if kernels.by == "operator":
-        return ("calls", "on GPU", "of busy") if kernels.is_device else ("calls", "self", "of self")
+        return ("calls", "on GPU", "% busy") if kernels.is_device else ("calls", "self", "% self")
     if kernels.by == "stream":
         return "kernels", "busy", of_time
-    share = "of busy" if kernels.is_device and kernels.by != "annotation" else of_time
+    share = "% busy" if kernels.is_device and kernels.by != "annotation" else of_time
     if kernels.by in ("section", "phase", "step"):
         return "kernels" if kernels.is_device else "operators", "total", share
     return "calls", "total", share
@@ -172,9 +172,7 @@ def render_kernels(
     lines += table_lines(kernels, width)
     lines += around(kernels, width)
     if kernels.unread:
-        still = (
-            f"{plural(kernels.unread, 'more window')} still to be read: not in the figures above"
-        )
+        still = f"{plural(kernels.unread, 'more window')} not read yet: not in the figures above"
         lines.append([(still, "yellow")])
     return text(lines, color=color, unicode=unicode)
 
@@ -207,12 +205,12 @@ def _of_step(step: ProfiledStepFacts, kernels: Kernels) -> Line:
     """
     took = f": {duration(step.duration_ns)}"
     if len(step.ranks) > 1:
-        took += f" on {plural(len(step.ranks), 'rank')} together"
+        took += f" in total on {plural(len(step.ranks), 'rank')}"
     line: Line = [(step.name, "bold"), (took, "")]
     if step.busy_ns is None:
         return [*line, (", ", ""), *_without_device(kernels)]
     at_least = "" if kernels.has_device_times else "at least "
-    line.append((f", GPU busy with it for {at_least}{duration(step.busy_ns)}", ""))
+    line.append((f", GPU busy with its work for {at_least}{duration(step.busy_ns)}", ""))
     if step.communication_ns:
         exposed = duration(step.exposed_communication_ns or 0)
         talk = f", communication {duration(step.communication_ns)} ({exposed} exposed)"
@@ -230,7 +228,7 @@ def _without_device(kernels: Kernels) -> Line:
     if is_damaged:
         return [(nothing, "bold"), (part, "")]
     if not kernels.has_device_times:
-        return [(nothing, "bold"), (" is there of those that were launched", "")]
+        return [(nothing, "bold"), (" was recorded, though some were launched", "")]
     return [("CPU only", "bold"), (": no kernel, copy or memset was recorded", "")]
 
 

@@ -36,12 +36,12 @@ def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
         return []
     shown = requests[:_MAX_REQUEST_NAMES]
     name = max(_NAME, min(width - _REQUEST_COLUMNS, max(columns(one.name) for one in shown)))
-    title = f"{left('requests', name)}{'open':>6}{'oldest':>9}{'a second':>10}{'failed':>8}"
+    title = f"{left('requests', name)}{'open':>6}{'oldest':>9}{'calls/s':>10}{'failed':>8}"
     title += "".join(f"{column:>8}" for column in ("p50", "p95", "p99", "max"))
     lines: list[Line] = [[(title, "dim")]]
     lines += [[(_row(one, name), "")] for one in shown]
     if rest := requests[_MAX_REQUEST_NAMES:]:
-        lines.append([(f"and {plural(len(rest), 'more name')}: top --json has all", "dim")])
+        lines.append([(f"{plural(len(rest), 'more name')}: top --json contains all", "dim")])
     return lines
 
 
@@ -94,7 +94,7 @@ def top_lines(
         [(f"! {short(warning, width - 2)}", "yellow")] for warning in live.warnings
     ]
     if (more := len(warnings) - _MAX_WARNINGS) > 0:
-        warnings[_MAX_WARNINGS:] = [[(f"! {more} more: top --json has all of them", "yellow")]]
+        warnings[_MAX_WARNINGS:] = [[(f"! {more} more: top --json contains all", "yellow")]]
     foot = [*warnings, *_findings(live, width), _foot(live, width)]
     room = _MAX_RANKS + 1
     if height is not None:
@@ -196,14 +196,14 @@ def _ranks(live: Live, width: int, room: int, unicode: bool) -> list[Line]:
     )
     steps = max(0, min(SPARK_STEPS, free - section))
     title = (
-        f"{'rank':>5}{'step':>9}  {left('open now', section)}{'for':>9}"
-        f"{f'step {unit.name}':>9}  {'':{steps}}{'wait':>6}"
+        f"{'rank':>5}{'step':>9}  {left('section', section)}{'open for':>9}"
+        f"{f'step {unit.name}':>9}  {'':{steps}}{'data':>6}"
     )
     lines: list[Line] = [[(title, "dim")]]
     ticks = _TICKS if unicode else _ASCII_TICKS
     lines += [_rank(rank, unit, (section, steps), ticks) for rank in shown]
     if len(shown) < len(live.ranks):
-        more = f"and {len(live.ranks) - len(shown):,} more"
+        more = plural(len(live.ranks) - len(shown), "more rank")
         more += ", whose sections opened later" if live.outcome == RUNNING else ""
         lines.append([(f"{'':5}{more}", "dim")])
     return lines
@@ -261,7 +261,7 @@ def _device(device: DeviceNow, width: int) -> list[Line]:
         line.append((f"  {value:.0f} {unit}" if value is not None else "", ""))
     why = "  " + ", ".join(device.throttled)
     if device.throttled and sum(columns(part) for part, _ in line) + columns(why) > width:
-        return [line, [(f"     held back:{why[1:]}", "yellow")]]
+        return [line, [(f"     throttled:{why[1:]}", "yellow")]]
     return [[*line, (why, "yellow")]]
 
 
@@ -284,7 +284,7 @@ def _foot(live: Live, width: int) -> Line:
     texts = []
     ages = [rank.last_step_ns for rank in live.ranks if rank.last_step_ns is not None]
     if live.outcome != RUNNING:
-        texts.append(f"the run has ended ({live.outcome}); last known state")
+        texts.append(f"run {live.outcome}: last known state")
     elif ages:
         texts.append(f"last step {duration(min(ages))} ago")
     if live.outcome == RUNNING and not live.is_seen:
@@ -294,10 +294,10 @@ def _foot(live: Live, width: int) -> Line:
     if cpus:
         texts.append(f"{figures(sum(cpus))} CPUs")
     if memory:
-        texts.append(f"{figures(sum(memory) / 2**30)} GiB")
+        texts.append(f"memory {figures(sum(memory) / 2**30)} GiB")
     if live.readings_age_ns is not None and live.outcome == RUNNING:
-        texts.append(f"read {duration(live.readings_age_ns)} ago")
+        texts.append(f"readings {duration(live.readings_age_ns)} old")
     if live.lost:
-        texts.append(f"{live.lost:,} lost")
+        texts.append(f"{plural(live.lost, 'record')} lost")
     late = live.outcome == RUNNING and bool(ages) and min(ages) > _STUCK_NS
     return [(short(" · ".join(texts), width), "red" if late or live.lost else "dim")]

@@ -31,7 +31,7 @@ def _process(use: ProcessUse) -> list[str]:
     """Return ``0.30 CPUs, peak memory 412 MiB, workers 1.4 GiB, CUDA 61.0 GiB``."""
     usage = f"{figures(use.cpus)} CPUs, peak memory {size(use.memory_peak_bytes, 1024)}"
     if use.workers_peak_bytes is not None:
-        usage += f", workers {size(use.workers_peak_bytes, 1024)}"
+        usage += f", workers {size(use.workers_peak_bytes, 1024)} in total"
     if use.cuda_peak_bytes is not None:
         usage += f", CUDA {size(use.cuda_peak_bytes, 1024)}"
     return [usage]
@@ -42,18 +42,18 @@ def _losses(summary: Summary, width: int) -> list[Line]:
     for loss in summary.losses[:_MAX_LOSSES]:
         rank = f" of rank {loss.rank}" if summary.ranks > 1 else ""
         often = f", {loss.count} times, first" if loss.count > 1 else ""
-        back = "still gone"
+        back = "not back yet"
         if loss.absent_ns is not None:
             back = f"back after {duration(loss.absent_ns)}"
         line = f"{loss.name}{rank}{often} after {duration(loss.after_ns)}, {back}: {loss.text}"
         lines.append(short(line, width - LABEL))
     if (omitted := len(summary.losses) - _MAX_LOSSES) > 0:
-        lines.append(f"{plural(omitted, 'more device')}: summary --json has all of them")
+        lines.append(f"{plural(omitted, 'more device')}: summary --json contains all")
     return labelled_lines("lost", lines, "red")
 
 
 def _machine(machine: MachineUse) -> list[str]:
-    """Return ``cpu 41 % of 8, 12.3 of 64.0 GiB`` and ``gpu 0: 87 %, 61.0 GiB, 62 °C``.
+    """Return ``CPU 41 % of 8, memory 12.3 of 64.0 GiB`` and ``GPU 0: 87 %, 61.0 GiB, 62 °C``.
 
     Several GPUs are shown together: the range of their busy shares, and the maxima of memory and
     temperature.
@@ -65,10 +65,10 @@ def _machine(machine: MachineUse) -> list[str]:
 def _host(machine: MachineUse) -> str:
     readings = []
     if machine.cpu_share is not None and machine.cpus is not None:
-        readings.append(f"cpu {percent(machine.cpu_share)} of {machine.cpus:g}")
+        readings.append(f"CPU {percent(machine.cpu_share)} of {machine.cpus:g}")
     if machine.memory_bytes is not None and machine.memory_limit_bytes is not None:
         used, limit = machine.memory_bytes / _GIB, machine.memory_limit_bytes / _GIB
-        readings.append(f"{figures(used)} of {figures(limit)} GiB")
+        readings.append(f"memory {figures(used)} of {figures(limit)} GiB")
     return ", ".join(readings)
 
 
@@ -83,7 +83,7 @@ def _gpus(gpus: list[GpuUse]) -> str:
         readings.append(f"{lowest}{percent(shares[-1])}")
     readings += [f"{at_most}{figures(memory[-1] / _GIB)} GiB"] if memory else []
     readings += [f"{at_most}{heat[-1]:.0f} °C"] if heat else []
-    which = f"{len(gpus)} gpus" if len(gpus) > 1 else "".join(f"gpu {gpu.name[3:]}" for gpu in gpus)
+    which = f"{len(gpus)} GPUs" if len(gpus) > 1 else "".join(f"GPU {gpu.name[3:]}" for gpu in gpus)
     return f"{which}: {', '.join(readings)}" if readings else ""
 
 
@@ -148,8 +148,8 @@ def _counted(work: WorkFigures) -> list[str]:
     if work.flops_per_step is None or work.flops_per_parameter is None:
         return []
     texts = [
-        f"{amount(work.flops_per_step, 'FLOP')} a step",
-        f"{amount(work.flops_per_parameter, 'a parameter')}",
+        f"{amount(work.flops_per_step, 'FLOP')} per step",
+        f"{amount(work.flops_per_parameter, 'per parameter')}",
     ]
     if work.flops_per_s is not None:
         texts.append(amount(work.flops_per_s, "FLOP/s"))
@@ -163,4 +163,4 @@ def _six_nd(work: WorkFigures) -> list[str]:
     if work.six_nd_flops_per_step is None:
         return []
     share = f", MFU {percent(work.six_nd_mfu)}" if work.six_nd_mfu is not None else ""
-    return [f"6ND {amount(work.six_nd_flops_per_step, 'FLOP')} a step{share}"]
+    return [f"6ND {amount(work.six_nd_flops_per_step, 'FLOP')} per step{share}"]

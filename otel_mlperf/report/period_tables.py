@@ -24,8 +24,8 @@ _DAY_S: Final = 86_400
 _LONGEST_NAME: Final = 30
 _TIMES: Final = ("mean", "p50", "p95", "p99", "max")
 _HEADS: Final = (
-    *("steps", "calls", "running", "failed", "a second", "cpus", "memory", *_TIMES),
-    *("wait", "within", "samples/s", "tokens/s"),
+    *("steps", "calls", "active", "failed", "calls/s", "CPUs", "peak memory", *_TIMES),
+    *("data wait", "within", "samples/s", "tokens/s"),
 )
 """Column headings in display order. A table omits columns in which no row has a value."""
 
@@ -97,7 +97,7 @@ def _of_steps(period: Period) -> Cells:
     if of.mean_ns is None:
         return cells
     cells |= {head: duration(getattr(of, f"{head}_ns")) for head in _TIMES}
-    cells |= {"wait": percent(of.wait_share or 0.0)}
+    cells |= {"data wait": percent(of.wait_share or 0.0)}
     rates = {"samples/s": of.samples_per_s, "tokens/s": of.tokens_per_s}
     return cells | {head: rate(value) for head, value in rates.items() if value is not None}
 
@@ -113,26 +113,27 @@ def _of_calls(period: Period, title: str) -> Cells:
     if of is None:
         return {"calls": "0"}
     cells = {"calls": f"{of.count:,}", "failed": f"{of.errors:,}"}
-    cells |= {"a second": figures(of.count * 1e9 / period.lived_ns)} if period.lived_ns else {}
+    cells |= {"calls/s": figures(of.count * 1e9 / period.lived_ns)} if period.lived_ns else {}
     cells |= {head: duration(getattr(of, f"{head}_ns")) for head in _TIMES}
     return cells | ({} if of.within_share is None else {"within": exact_share(of)})
 
 
 def _of_processes(period: Period) -> Cells:
     used = period.process
-    cells = {"running": percent(period.lived_ns / (period.end_ns - period.start_ns))}
-    cells |= {} if used.cpus is None else {"cpus": f"{used.cpus:.2f}"}
+    cells = {"active": percent(period.lived_ns / (period.end_ns - period.start_ns))}
+    cells |= {} if used.cpus is None else {"CPUs": f"{used.cpus:.2f}"}
     peak = used.memory_peak_bytes
-    return cells | ({} if peak is None else {"memory": size(peak, 1024)})
+    return cells | ({} if peak is None else {"peak memory": size(peak, 1024)})
 
 
 def _notes(answer: Periods) -> list[Line]:
     notes = []
     worst = max((one.error_ratio for of in answer.periods for one in of.requests), default=None)
     if worst is not None:
-        notes.append(f"p50, p95, p99 of requests to within {figures(worst * 100)} %")
+        notes.append(f"p50, p95, p99 of requests are accurate to {figures(worst * 100)} %")
     if answer.undated_requests:
-        notes.append(f"{answer.undated_requests:,} requests have no time: an earlier version's")
-    notes += [f"not yet in it: {missing}" for missing in answer.missing]
+        undated = plural(answer.undated_requests, "request")
+        notes.append(f"{undated} without a timestamp, recorded by an earlier version")
+    notes += [f"not included yet: {missing}" for missing in answer.missing]
     lines: list[Line] = [[(note, "dim")] for note in notes]
     return [[], *lines] if lines else []

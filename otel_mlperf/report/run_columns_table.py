@@ -43,7 +43,7 @@ def render_columns(
     If ``means`` is given, two lines are added: mean and standard deviation per numeric column.
     """
     if not rows:
-        return text([[("no runs of that name and tag", "")]], color=color, unicode=unicode)
+        return text([[("no runs with this name and tag", "")]], color=color, unicode=unicode)
     name = min(max(4, *(columns(row.name) for row in rows)), _LONGEST_NAME)
     short_id = max(4, *(columns(row.short_id) for row in rows))
     wanted = list(rows[0].cells)

@@ -60,12 +60,12 @@ _FIELDS: Final = {"sd": "deviation_ns"}
 def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
     """Return a line per kind of request with its durations and the share within its time bound."""
     requests = [one for one in calls if one.category == names.REQUEST]
-    return _lines("a request", requests, _OF_REQUESTS, width, _MAX_REQUESTS)
+    return _lines("request", requests, _OF_REQUESTS, width, _MAX_REQUESTS)
 
 
 def call_lines(calls: list[CallFigures], width: int) -> list[Line]:
     """Return a line per section with the durations of its calls."""
-    return _lines("a call", calls, _OF_ALL, width, len(calls))
+    return _lines("section", calls, _OF_ALL, width, len(calls))
 
 
 def _lines(
@@ -111,7 +111,7 @@ def _notes(calls: list[CallFigures], listed: list[CallFigures]) -> list[Line]:
     if failed := sum(one.errors for one in listed if one.category == names.REQUEST):
         texts.append(f"{failed:,} failed")
     worst = max(one.error_ratio for one in listed)
-    texts.append(f"p50, p95, p99 to within {figures(worst * 100)} %")
+    texts.append(f"p50, p95, p99 are accurate to {figures(worst * 100)} %")
     if rest := len(calls) - len(listed):
         texts.append(f"{plural(rest, 'other')}: summary --calls")
     return [[("  " + " · ".join(texts), "dim")]]
@@ -141,16 +141,16 @@ def _peak(count: float) -> str:
 
 
 _COLUMNS: Final = (
-    _Column("cpu", names.CPU_NS, "mean", duration),
-    _Column("gpu time", names.GPU_NS, "mean", duration),
+    _Column("CPU", names.CPU_NS, "mean", duration),
+    _Column("GPU time", names.GPU_NS, "mean", duration),
     _Column("memory", names.MEMORY_GROWTH, "mean", _signed),
     _Column("peak", names.MEMORY_PEAK, "most", _peak),
-    _Column("gpu", names.CUDA_GROWTH, "mean", _signed),
-    _Column("gpu peak", names.CUDA_PEAK, "most", _peak),
+    _Column("GPU mem", names.CUDA_GROWTH, "mean", _signed),
+    _Column("GPU peak", names.CUDA_PEAK, "most", _peak),
     _Column("read", names.READ_BYTES, "mean", size),
     _Column("written", names.WRITTEN_BYTES, "mean", size),
     _Column("waits", names.SWITCHES, "mean", figures),
-    _Column("lost cpu", names.INVOLUNTARY_SWITCHES, "mean", figures),
+    _Column("preempt", names.INVOLUNTARY_SWITCHES, "mean", figures),
 )
 """Columns by precedence: a narrow terminal shows only the first ones."""
 
@@ -168,12 +168,12 @@ def use_lines(uses: list[SectionUse], width: int) -> list[Line]:
     room = width - 2 - _CALLS - _USE_COLUMN * len(shown)
     name = max(_USE_NAME, min(longest, room, _LONGEST + (width - WIDTH) // 2))
     titles = "".join(f"{column.title:>{_USE_COLUMN}}" for column in shown)
-    lines: list[Line] = [[(f"  {left('a call used', name)}{'calls':>{_CALLS}}{titles}", "dim")]]
+    lines: list[Line] = [[(f"  {left('mean of a call', name)}{'calls':>{_CALLS}}{titles}", "dim")]]
     for label, use in zip(labels, uses, strict=False):
         cells = "".join(f"{_cell(use, column):>{_USE_COLUMN}}" for column in shown)
         lines.append([(f"  {left(label, name)}{use.calls:>{_CALLS},}{cells}", "")])
     if rest := len(uses) - _MAX_USES:
-        more = f"  {plural(rest, 'other')}: summary --json has all of them"
+        more = f"  {plural(rest, 'other')}: summary --json contains all"
         lines += [[(more, "dim")]] if rest > 0 else []
     return lines
 
@@ -184,18 +184,18 @@ def _cell(use: SectionUse, column: _Column) -> str:
 
 
 def usage_texts(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the resource use in a span's attributes: ``cpu 12.1 ms``, ``memory +3.20 MB``, …."""
+    """Return the resource use in a span's attributes: ``CPU 12.1 ms``, ``memory +3.20 MB``, …."""
     measures = (
-        ("cpu", names.CPU_NS, duration),
-        ("gpu time", names.GPU_NS, duration),
+        ("CPU", names.CPU_NS, duration),
+        ("GPU time", names.GPU_NS, duration),
         ("memory", names.MEMORY_GROWTH, _signed),
         ("peak", names.MEMORY_PEAK, _peak),
-        ("gpu memory", names.CUDA_GROWTH, _signed),
-        ("gpu peak", names.CUDA_PEAK, _peak),
+        ("GPU memory", names.CUDA_GROWTH, _signed),
+        ("GPU peak", names.CUDA_PEAK, _peak),
         ("read", names.READ_BYTES, size),
         ("written", names.WRITTEN_BYTES, size),
         ("waits", names.SWITCHES, str),
-        ("lost cpu", names.INVOLUNTARY_SWITCHES, str),
+        ("preemptions", names.INVOLUNTARY_SWITCHES, str),
     )
     return [
         f"{label} {written(value)}"

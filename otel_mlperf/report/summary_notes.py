@@ -13,7 +13,7 @@ from otel_mlperf.analysis.summary.goodput_shapes import PRODUCTIVE
 from otel_mlperf.analysis.summary.logged import GAUGE
 from otel_mlperf.analysis.summary.marked_points import of_first_rank
 from otel_mlperf.journal.journal_folder import ROOM
-from otel_mlperf.quantities import duration, parts, percent, plural, size_and_rate
+from otel_mlperf.quantities import duration, percent, plural, size_and_rate
 from otel_mlperf.report.finding_lines import finding_lines
 from otel_mlperf.report.kernel_facts import unknown_row_texts
 from otel_mlperf.report.machine_lines import gpu_lines, machine_lines, work_lines
@@ -73,7 +73,7 @@ def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
         lines += wrapped(f"{loader.dataset}: ", list(_waits(loader)), room)
         lines += [short(line, room) for line in _inside(loader)]
     if rest := loaders[_MAX_LOADERS:]:
-        lines.append(f"{plural(len(rest), 'other')}: summary --json has all of them")
+        lines.append(f"{plural(len(rest), 'other')}: summary --json contains all")
     return labelled_lines("loader", lines)
 
 
@@ -87,10 +87,10 @@ def _waits(loader: LoaderUse) -> Iterator[str]:
 
 def _inside(loader: LoaderUse) -> Iterator[str]:
     if loader.fetch_ns is not None and loader.items_ns is not None:
-        who = "the program" if loader.ready is None else "a worker"
+        where = "main process" if loader.ready is None else "worker"
         collate = duration(loader.collate_ns or 0.0)
         parts = f"__getitem__ {duration(loader.items_ns)}, collate {collate}"
-        yield f"a batch takes {who} {duration(loader.fetch_ns)}: {parts}"
+        yield f"{where} time per batch {duration(loader.fetch_ns)}: {parts}"
     slow = [worker for worker in loader.workers if worker.is_slow]
     ranks = len({worker.rank for worker in loader.workers})
     for worker in slow[:_MAX_SLOW_WORKERS]:
@@ -101,15 +101,15 @@ def _inside(loader: LoaderUse) -> Iterator[str]:
 def _slow(worker: WorkerUse, workers: Sequence[WorkerUse], ranks: int) -> str:
     others = [other.fetch_ns for other in workers if not other.is_slow]
     rank = f" of rank {worker.rank}" if ranks > 1 else ""
-    usual = f", the others {duration(sum(others) / len(others))}" if others else ""
-    return f"worker {worker.worker}{rank} is slow: {duration(worker.fetch_ns)} a batch{usual}"
+    usual = f", other workers {duration(sum(others) / len(others))}" if others else ""
+    return f"worker {worker.worker}{rank} is slow: {duration(worker.fetch_ns)} per batch{usual}"
 
 
 def _started(first: FirstBatches) -> str:
     if first.passes == 1:
-        return f"workers start: {duration(first.mean_ns)} to the first batch"
+        return f"worker start-up: {duration(first.mean_ns)} to the first batch"
     every = f"{first.passes} × {duration(first.mean_ns)}"
-    return f"workers start anew each pass, {every}: use persistent_workers=True"
+    return f"workers restart each pass, {every}: use persistent_workers=True"
 
 
 _BETWEEN = " · "
@@ -172,7 +172,7 @@ def _added_up(aggregates: Sequence[AggregateTotal], room: int) -> list[str]:
             line += f", mean {mean}, {duration(one.min_ns)}–{duration(one.max_ns)}"
         lines.append(short(line, room))
     if rest := aggregates[_MAX_ADDED_UP:]:
-        lines += [f"{plural(len(rest), 'other')}: summary --json has all of them"]
+        lines += [f"{plural(len(rest), 'other')}: summary --json contains all"]
     return lines
 
 
@@ -182,7 +182,7 @@ def _ranks(steps: StepFigures, width: int) -> list[Line]:
         more = ", ".join(f"{name} +{duration(ns)}" for name, ns in stand_out.more_ns.items())
         lines.append(short(f"rank {stand_out.rank}: {more}", width - LABEL))
     if (omitted := len(steps.stand_outs) - _MAX_RANKS) > 0:
-        lines.append(f"{plural(omitted, 'more rank')}: summary --json has all of them")
+        lines.append(f"{plural(omitted, 'more rank')}: summary --json contains all")
     return labelled_lines("ranks", lines)
 
 
@@ -198,7 +198,7 @@ def _concurrent(summary: Summary, width: int) -> list[Line]:
     if not summary.beside:
         return []
     texts = [
-        f"{short(part.name, _LONGEST_NAME)} {duration(part.sum_ns)} ×{part.count:,}"
+        f"{short(part.name, _LONGEST_NAME)} {duration(part.sum_ns)} ({part.count:,}×)"
         for part in summary.beside
     ]
     return labelled_lines("parallel", _few(wrapped("", texts, width - LABEL)))
@@ -224,14 +224,17 @@ def _slowest(summary: Summary, width: int) -> list[Line]:
 def _profiled(summary: Summary, width: int) -> list[Line]:
     texts = []
     if summary.windows:
-        steps = f", {summary.profiled_steps:,} of the steps above" * bool(summary.profiled_steps)
+        profiled = plural(summary.profiled_steps, "step") + " of the table above"
+        steps = f", {profiled}" * bool(summary.profiled_steps)
         windows = plural(summary.windows, "window")
         texts.append(f"{windows}{steps} · otel-mlperf kernels {summary.short_id}")
     elif summary.profiled_steps:
         steps = plural(summary.profiled_steps, "step")
-        texts.append(f"{steps} of the above · otel-mlperf summary {summary.short_id} --functions")
+        texts.append(
+            f"{steps} of the table above · otel-mlperf summary {summary.short_id} --functions"
+        )
     for reason, count in summary.windows_left_out.items():
-        texts.append(f"{plural(count, 'window')} left out: {reason}")
+        texts.append(f"{plural(count, 'window')} skipped: {reason}")
     lines = [short(line, width - LABEL) for line in texts]
     for message in unknown_row_texts(summary.unknown_rows):
         lines += broken(message, width - LABEL)
@@ -240,13 +243,13 @@ def _profiled(summary: Summary, width: int) -> list[Line]:
 
 def _outside(summary: Summary, room: int) -> list[str]:
     total = summary.outside_ns
-    head = f"{duration(total)} ({percent(summary.outside_share)})"
+    head = f"{duration(total)} outside steps ({percent(summary.outside_share)})"
     shares = [part for part in summary.outside if _counts(total, part.sum_ns)]
     # Shares are sorted in descending order: drop the smallest ones until two lines suffice.
     for kept in range(len(shares), 0, -1):
         texts = [_part(total, share) + marked(share.name, summary) for share in shares[:kept]]
         rest = sum(share.sum_ns for share in shares[kept:])
-        texts += [f"other {parts(total, rest)}"] if _counts(total, rest) else []
+        texts += [f"other {duration(rest)}"] if _counts(total, rest) else []
         lines = wrapped(f"{head}: ", texts, room)
         if len(lines) <= 2:
             return lines
@@ -254,8 +257,8 @@ def _outside(summary: Summary, room: int) -> list[str]:
 
 
 def _counts(total: float, part: float) -> bool:
-    """Return whether a part is shown: it is large enough, and its text does not round to zero."""
-    return part >= _MIN_OUTSIDE_SHARE * total > 0 and bool(parts(total, part).strip("0."))
+    """Return whether a part is large enough to be shown."""
+    return part >= _MIN_OUTSIDE_SHARE * total > 0
 
 
 def marked(name: str, summary: Summary) -> str:
@@ -264,8 +267,8 @@ def marked(name: str, summary: Summary) -> str:
 
 
 def _part(total: float, share: OutsideShare) -> str:
-    times = f" ×{share.count:,}" if share.count is not None and share.count > 1 else ""
-    return f"{short(share.name, _LONGEST_NAME)} {parts(total, share.sum_ns)}{times}"
+    times = f" ({share.count:,}×)" if share.count is not None and share.count > 1 else ""
+    return f"{short(share.name, _LONGEST_NAME)} {duration(share.sum_ns)}{times}"
 
 
 def _reported_values(summary: Summary, width: int) -> list[Line]:
@@ -286,7 +289,7 @@ def _reported_values(summary: Summary, width: int) -> list[Line]:
 def _few(lines: list[str]) -> list[str]:
     if len(lines) <= _MAX_LINES:
         return lines
-    return [*lines[: _MAX_LINES - 1], "… summary --json has all of it"]
+    return [*lines[: _MAX_LINES - 1], "… summary --json contains all"]
 
 
 def _gauges(series: list[ProgramSeries]) -> dict[str, float]:
@@ -313,7 +316,7 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
     if facts.pending and summary.outcome != RUNNING:
         # The agent delivers pending items during the run; afterwards the user must recover them.
         id, pending = summary.short_id, facts.pending
-        notes = [f"{pending:,} still to be sent: otel-mlperf doctor {id} --recover", *notes]
+        notes = [f"{pending:,} not sent yet: otel-mlperf doctor {id} --recover", *notes]
     taken = LABEL + sum(columns(part) + len(_BETWEEN) for part, _ in facts_line)
     if not facts_line or taken + columns(place) <= width:
         lines = [_joined("telemetry", facts_line + stored)]
@@ -341,11 +344,11 @@ def _as_of(summary: Summary) -> list[Line]:
 def _recorded(summary: Summary) -> Line:
     facts, line = summary.telemetry, Line()
     if facts.lost is not None:
-        line.append((f"{facts.lost:,} lost", "red" if facts.lost else ""))
+        line.append((f"{plural(facts.lost, 'record')} lost", "red" if facts.lost else ""))
     elif summary.outcome != IMPORTED:
         line.append(("not counted yet", ""))
     if facts.pending and summary.outcome == RUNNING:
-        line.append((f"{facts.pending:,} still to be sent", ""))
+        line.append((f"{facts.pending:,} not sent yet", ""))
     if facts.overhead is not None:
         line.append((f"{_overhead(facts.overhead)} overhead", ""))
     return line

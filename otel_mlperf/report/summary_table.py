@@ -36,10 +36,10 @@ def epoch_lines(epochs: list[EpochFigures]) -> list[Line]:
     """Return a line per epoch, for the last 40 epochs at most."""
     if not epochs:
         return [[("  no step has an epoch: om.epochs() counts them", "dim")]]
-    times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "gpu", "held")
+    times, peaks = ("total", "mean", "sd", "min", "max"), ("memory", "CUDA", "reserved")
     lines: list[Line] = [[(_columns("epoch", "steps", times, peaks), "dim")]]
     if left_out := epochs[:-_MAX_EPOCHS]:
-        lines.append([(f"  {len(left_out)} earlier ones: summary --json has all of them", "dim")])
+        lines.append([(f"  {len(left_out)} earlier epochs: summary --json contains all", "dim")])
     lines += [[(_epoch_row(one), "")] for one in epochs[-_MAX_EPOCHS:]]
     return lines
 

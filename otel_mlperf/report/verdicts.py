@@ -35,7 +35,7 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
     before, after = comparison.before, comparison.after
     texts = [
         f"compared with {before.name} {before.short_id}: "
-        f"{counted(before)} there, {counted(after)} here".replace(" steps here", " here")
+        f"{counted(before)} before, {counted(after)} after"
     ]
     differing = [differing_text(one) for one in comparison.differing if one.what in _CAUSES]
     texts += [f"also different: {', '.join(differing[:_MAX_SHOWN])}"] if differing else []

@@ -148,8 +148,8 @@ def _not_found(run: str, folder: Path, runs: list[RunFolder]) -> str:
     if not runs:
         return _nothing(run, folder)
     return (
-        f"looking for run {run!r} in {folder}: no run has that name, id or path; "
-        "the newest are:" + _listing(runs)
+        f"looking for run {run!r} in {folder}: no run has this name, id or path; "
+        "the newest runs are:" + _listing(runs)
     )
 
 

@@ -102,7 +102,7 @@ def run_query_in_process(
         raise QueryError(message)
     if done.returncode:
         raise QueryError(
-            f"asking run {run.path.name}: the process that answers ended with {done.returncode}; "
+            f"querying run {run.path.name}: the process that answers ended with {done.returncode}; "
             f"it may use {MAX_MEMORY_BYTES >> 20} MiB: narrow it with WHERE, or aggregate less"
             + (f" ({message[-_LONGEST_ERROR:]})" if message else "")
         )
@@ -111,8 +111,8 @@ def run_query_in_process(
 
 def _refuse_late(run: RunFolder, limit_s: float) -> NoReturn:
     raise QueryError(
-        f"asking run {run.path.name}: it took longer than {limit_s:g} s and was stopped; narrow it "
-        "with WHERE, or aggregate less"
+        f"querying run {run.path.name}: stopped after {limit_s:g} s; narrow it with WHERE, or "
+        "aggregate less"
     )
 
 
@@ -199,9 +199,9 @@ class _LockedStore(Store):
 
         if isinstance(error, duckdb.PermissionException):
             raise QueryError(
-                f"asking run {self._folder.name}: only its own tables can be read, nothing else"
+                f"querying run {self._folder.name}: only its own tables can be read"
             ) from error
-        raise QueryError(f"asking run {self._folder.name}: {error}") from error
+        raise QueryError(f"querying run {self._folder.name}: {error}") from error
 
 
 def _select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:

@@ -148,7 +148,7 @@ def test_terminal_ends_with_the_summary(train, style):
     is_late = "incomplete: " in done.errors or "the summary was not ready" in done.errors
     text = done.summary if is_late else done.errors
     assert "finished · 1 rank, 1 node" in text
-    assert "telemetry 0 lost" in text
+    assert "telemetry 0 records lost" in text
     assert text.splitlines()[-1].startswith("next      otel-mlperf show")
 
 

@@ -270,4 +270,4 @@ def test_run_that_has_ended_is_not_asked(tmp_path):
     done = ask(ended.folder, environment(tmp_path / "runs"))
 
     assert done.returncode == 69
-    assert "no process of it runs on this node" in done.stderr
+    assert "it has no live process on this node" in done.stderr

@@ -162,4 +162,4 @@ def test_it_leaves_by_itself_when_the_run_has_ended(tmp_path, runs, screen):
 
     after = shown.read().partition(LEAVES_SCREEN)[2]
     assert shown.process.returncode == 0
-    assert "the run has ended (finished)" in after
+    assert "run finished" in after

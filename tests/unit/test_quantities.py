@@ -7,7 +7,6 @@ import pytest
 from otel_mlperf.quantities import (
     column_unit,
     duration,
-    parts,
     percent,
     plural,
     rate,
@@ -39,21 +38,6 @@ from otel_mlperf.quantities import (
 def test_a_duration_has_three_figures_and_the_unit_that_suits_it(ns, written):
     """Also just below and above the change of a unit."""
     assert duration(ns) == written
-
-
-@pytest.mark.parametrize(
-    ("total", "ns", "written"),
-    [
-        (19.2e9, 11.1e9, "11.1"),
-        (19.2e9, 0.04e9, "0.0"),
-        (412e6, 371e6, "371"),
-        (48.1e6, 4.2e6, "4.2"),
-        (171e9, 11.1e9, "11.1 s"),
-    ],
-)
-def test_a_part_is_in_the_unit_of_its_whole(total, ns, written):
-    """Without repeating it, except beside minutes."""
-    assert parts(total, ns) == written
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def parse_length(text: str) -> int:
     """
     found = _LENGTH.fullmatch(text)
     if not found:
-        raise UsageError(f"--every {text}: whole minutes, hours or days, such as 15m, 1h, 1d")
+        raise UsageError(f"--every {text}: expected whole minutes, hours or days, e.g. 15m, 1h, 1d")
     return int(found[1]) * _MINUTES[found[2]] * MINUTE_NS
 
 

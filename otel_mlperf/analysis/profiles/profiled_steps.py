@@ -90,7 +90,7 @@ def _no_such_step(
     for step in known:
         of_phase.setdefault(step.phase, set()).add(step.number)
     there = ", ".join(f"{name or 'step'} {_listed(of)}" for name, of in of_phase.items())
-    return f"{tried}: it was not profiled; those that were are {there}"
+    return f"{tried}: it was not profiled; profiled steps are {there}"
 
 
 def _listed(numbers: Iterable[int]) -> str:

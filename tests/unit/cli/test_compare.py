@@ -105,7 +105,7 @@ def test_a_breach_says_what_a_reviewer_asks_next(command, three, tmp_path, monke
     breach = next(line for line in out.splitlines() if "forward takes" in line)
     assert breach.endswith("slower, 10.29 → 12.29 ms")
     said = " ".join(out.split())
-    assert "compared with base 1111: 100 steps there, 100 here" in said
+    assert "compared with base 1111: 100 steps before, 100 steps after" in said
     assert "also different: width 10 → 12" in said
     assert f"otel-mlperf compare {file} 3333" in said
     assert f"otel-mlperf compare 3333 --write-baseline {file}" in said

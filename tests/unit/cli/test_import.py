@@ -326,7 +326,7 @@ def test_a_folder_is_no_trace(tmp_path, monkeypatch, capsys):
     """Not even the current one, whose path has no name."""
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(TraceError, match="1 not readable"):
+    with pytest.raises(TraceError, match="1 unreadable"):
         import_([Path()])
 
     assert "cannot read the trace .: it is a directory" in capsys.readouterr().err
@@ -383,7 +383,7 @@ def test_damaged_trace_is_imported_around_the_damage(tmp_path, server, capsys):
     cut = tmp_path / "cut.json"
     cut.write_bytes(whole.read_bytes()[:50_000])
 
-    with pytest.raises(TraceError, match="of 1 trace 1 damaged; everything around") as error:
+    with pytest.raises(TraceError, match="1 trace: 1 damaged; everything around") as error:
         import_([cut], endpoint=server.url, budget="none")
 
     assert error.value.exit_code == 65
@@ -393,7 +393,7 @@ def test_damaged_trace_is_imported_around_the_damage(tmp_path, server, capsys):
 
 def test_what_is_no_trace_does_not_keep_the_others_back(trace, tmp_path, server, capsys):
     """The rest is imported; the exit code and a line for each say what was not."""
-    with pytest.raises(TraceError, match="of 2 traces 1 not readable"):
+    with pytest.raises(TraceError, match="2 traces: 1 unreadable"):
         import_([tmp_path / "nothing.json", trace], endpoint=server.url)
 
     assert len(server.spans()) == 8

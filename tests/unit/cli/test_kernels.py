@@ -99,7 +99,7 @@ def test_windows_that_are_still_to_be_read_are_told(profiled, command):
         write_window(profiled / "profiles", window)
     _, out, _ = command("latest")
 
-    assert out.splitlines()[-1] == "2 more windows still to be read: not in the figures above"
+    assert out.splitlines()[-1] == "2 more windows not read yet: not in the figures above"
     assert json.loads(command("latest", "--json")[1])["unread"] == 2
 
 
@@ -139,13 +139,13 @@ def test_one_step_of_a_trace_is_shown(tmp_path, command):
     code, out, err = command(path, "--step", "3")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [
-        "ProfilerStep#3: 500 µs, GPU busy with it for 66.2 µs",
+        "ProfilerStep#3: 500 µs, GPU busy with its work for 66.2 µs",
         "t.json · rank 0 · 8 events",
     ]
     assert [line.split()[:2] for line in out.splitlines()[3:]] == [
         ["sgemm_128x64", "1"],
         ["relu_kernel", "1"],
-        ["together", "2"],
+        ["total", "2"],
     ]
     code, out, err = command(path, "--step", "4", "--by", "annotation")
     assert out.splitlines()[0] == (
@@ -191,7 +191,7 @@ def test_a_damaged_trace_is_shown_and_ends_with_65(tmp_path, command):
     ("arguments", "code", "message"),
     [
         (["nosuch.json"], 65, "nosuch.json"),
-        (["nosuch"], 66, "no run has that name, id or path"),
+        (["nosuch"], 66, "no run has this name, id or path"),
         (["digits"], 66, "there are none; record one with torch_profile()"),
         (["digits", "--by", "colour"], 2, "--by colour: expected one of kernel, operator,"),
         (["digits", "--step", "3"], 66, "there are none; record one with torch_profile()"),
@@ -230,7 +230,7 @@ def test_a_step_that_is_not_there_says_which_are(profiled, tmp_path, command):
     for source in (profiled, tmp_path / "t.json"):
         code, out, err = command(source, "--step", "8")
         assert (code, out) == (66, "")
-        assert err.endswith("it was not profiled; those that were are step 3\n")
+        assert err.endswith("it was not profiled; profiled steps are step 3\n")
     code, out, err = command(quiet, "--step", "8")
     assert (code, out) == (66, "")
     assert "profiler windows of quiet.json: they know of no step; record some" in err

@@ -21,7 +21,7 @@ def test_journal_that_goes_meanwhile_is_not_missed(journals):
     """A process may end between the list of journals and the look at it."""
     (journals / "0-1-1.journal").symlink_to("gone")
 
-    with pytest.raises(NotRunning, match="no process of it runs on this node"):
+    with pytest.raises(NotRunning, match="it has no live process on this node"):
         profile(str(journals.parent))
 
 

@@ -41,7 +41,7 @@ def test_one_plain_frame_when_piped(runs, top, arguments):
 
     assert (code, err) == (0, "")
     assert out.startswith("digits · 3f2a · finished · 1 rank · ")
-    assert out.splitlines()[-1].startswith("the run has ended (finished)")
+    assert out.splitlines()[-1].startswith("run finished")
     assert "\x1b" not in out
 
 

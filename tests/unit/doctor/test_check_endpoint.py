@@ -17,7 +17,7 @@ from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
 from otel_mlperf.findings.finding import Check
 
-NO_ENDPOINT = "no endpoint is set: data is in the run folder only"
+NO_ENDPOINT = "no OTLP endpoint is set: data is in the run folder only"
 
 
 def endpoint(url):

@@ -37,7 +37,11 @@ META = {
         (
             RunAccount(created=480, delivered=240, rolled_up=40, unselected=200),
             "finished",
-            Check("ok", "x", "480 created = 240 delivered + 40 rolled up + 200 measured only"),
+            Check(
+                "ok",
+                "x",
+                "480 created = 240 delivered + 40 rolled up + 200 not sampled, in totals only",
+            ),
         ),
         (
             RunAccount(created=10, delivered=7, pending=3),
@@ -263,6 +267,4 @@ def test_what_a_profiler_window_lacks_is_told(tmp_path):
         "rank1.json of rank 1: 5 of 10",
         "its GPU figures are too low; profile again with fewer steps at a time",
     )
-    assert profiler == Check(
-        "ok", "profiler", "1 window complete: 10 of 10 have their record of the device"
-    )
+    assert profiler == Check("ok", "profiler", "1 window complete: 10 of 10 have a device record")

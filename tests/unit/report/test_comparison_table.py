@@ -59,7 +59,7 @@ def test_a_difference_that_is_not_that_of_the_means_is_marked(tmp_path):
 
     comparison = compare_runs(before, msgspec.structs.replace(after, times=times))
 
-    assert "slower (usual)" in render_comparison(comparison).splitlines()[2]
+    assert "slower (median)" in render_comparison(comparison).splitlines()[2]
     assert "(usual)" not in render_comparison(compare_runs(before, before))
 
 

@@ -34,7 +34,7 @@ def test_a_complete_window_says_that_its_launches_were_answered(tmp_path):
     text = shown(tmp_path, ())
 
     assert "launch   p50 5.00 µs" in text
-    assert "         10 of 10 have their record of the device\n" in text
+    assert "         10 of 10 have a device record\n" in text
     assert "incomplete" not in text
     assert "at least" not in text
 
@@ -44,5 +44,5 @@ def test_a_window_that_lacks_all_work_is_not_taken_for_one_of_the_cpu(tmp_path):
     """Something was launched, and nothing of it is there."""
     first, _, third, *_ = shown(tmp_path, range(10)).splitlines()
 
-    assert first == "no kernel, copy or memset is there of those that were launched"
+    assert first == "no kernel, copy or memset was recorded, though some were launched"
     assert third.startswith("incomplete: 10 of 10 launched kernels have no record")

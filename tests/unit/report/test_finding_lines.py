@@ -35,7 +35,8 @@ def of_run(*findings, missing=()):
 def test_what_is_the_case_what_is_won_and_what_to_do():
     """The advice is never cut."""
     assert shown([WAIT]) == (
-        "findings  training waits for data 62 % of the time · could save 38–62 %\n"
+        "findings  training waits for data 62 % of the time · could save 38–62 % of the\n"
+        "          step time\n"
         "          Use more DataLoader workers, a larger prefetch_factor, pin_memory or\n"
         "          faster storage.\n"
     )
@@ -43,7 +44,9 @@ def test_what_is_the_case_what_is_won_and_what_to_do():
 
 def test_a_gain_of_one_number_is_written_once():
     """And one that is not known not at all."""
-    assert finding_text(replace(WAIT, gain=Gain(low=0.4, high=0.4))).endswith("· could save 40 %")
+    assert finding_text(replace(WAIT, gain=Gain(low=0.4, high=0.4))).endswith(
+        "· could save 40 % of the step time"
+    )
     assert finding_text(replace(WAIT, gain=None)) == "training waits for data 62 % of the time"
 
 
@@ -51,7 +54,7 @@ def test_a_gain_that_may_be_nothing():
     """Only how large it can be is worth a number."""
     text = finding_text(replace(WAIT, gain=Gain(low=0.0, high=0.11)))
 
-    assert text.endswith("· could save up to 11 %")
+    assert text.endswith("· could save up to 11 % of the step time")
 
 
 def test_what_is_won_is_never_cut():
@@ -59,7 +62,7 @@ def test_what_is_won_is_never_cut():
     said = "rank 1 likely delays the other ranks: its forward takes 1.8 × theirs"
 
     assert shown([replace(WAIT, summary=said, action="Do.", gain=Gain(low=0.0, high=0.37))]) == (
-        f"findings  {said} ·\n          could save up to 37 %\n          Do.\n"
+        f"findings  {said} ·\n          could save up to 37 % of the step time\n          Do.\n"
     )
 
 
@@ -115,8 +118,8 @@ def test_all_findings_have_their_numbers_and_a_command():
     assert render_findings(of_run(shown)) == (
         "warning   rank 1 holds up\n"
         "          Do.\n"
-        "          straggler · before 3.00 GiB · over 7.79 s · share 0.25\n"
-        "          → otel-mlperf show 3f2a --step 7\n"
+        "          straggler · evidence: before 3.00 GiB, over 7.79 s, share 0.25\n"
+        "          → details: otel-mlperf show 3f2a --step 7\n"
     )
 
 

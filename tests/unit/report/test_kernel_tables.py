@@ -54,12 +54,12 @@ def test_a_device_is_told_by_one_line_a_table_and_what_it_waited_for(tmp_path):
         """\
 GPU busy 64 %, idle 36 %, communication 30 % (30 % exposed) of the window
 step.json · rank 1 of 2 · 1.00 ms · 11 events · 1 step
-  kernel                               calls    total  of busy     mean  section
-  ncclDevKernel_AllReduce_Sum_f32_RI…      1   300 µs     47 %   300 µs  forward
-  volta_sgemm_128x64_nn                    1   200 µs     31 %   200 µs  forward
-  relu_kernel                              1  90.0 µs     14 %  90.0 µs  forward
-  Memcpy HtoD (Pageable -> Device)         1  50.0 µs      8 %  50.0 µs
-  together                                 4   640 µs    100 %
+  kernel                                calls    total  % busy     mean  section
+  ncclDevKernel_AllReduce_Sum_f32_RIN…      1   300 µs    47 %   300 µs  forward
+  volta_sgemm_128x64_nn                     1   200 µs    31 %   200 µs  forward
+  relu_kernel                               1  90.0 µs    14 %  90.0 µs  forward
+  Memcpy HtoD (Pageable -> Device)          1  50.0 µs     8 %  50.0 µs
+  total                                     4   640 µs   100 %
 work     compute 290 µs, communication 300 µs, copies 50.0 µs (50.0 µs exposed)
 idle     360 µs, of which 280 µs in 3 gaps
          180 µs waiting for the host, 20.0 µs for the device, 80.0 µs not known
@@ -67,7 +67,7 @@ longest  180 µs, host in aten::stack
          80.0 µs, host in no operator
          50.0 µs after the last work, host in no operator
 launch   p50 5.00 µs from call to start, p95 15.0 µs, max 15.0 µs
-         3 of 3 have their record of the device
+         3 of 3 have a device record
 copies   Memcpy HtoD (Pageable -> Device) ×1: 50.0 µs, 600 kB at 12.0 GB/s
 memory   peak 3.00 GiB allocated of 5.00 GiB reserved
 unlinked 1 × launch unknown
@@ -85,10 +85,10 @@ def test_a_trace_without_devices_says_so(tmp_path):
         """\
 CPU only: no kernel, copy or memset was recorded
 cpu.json · rank 0 · 50.0 µs · 2 events
-  operator                                      calls     self  of self     mean
-  aten::mm                                          1  30.0 µs     75 %  30.0 µs
-  aten::add                                         1  10.0 µs     25 %  10.0 µs
-  together                                          2  40.0 µs    100 %
+  operator                                       calls     self  % self     mean
+  aten::mm                                           1  30.0 µs    75 %  30.0 µs
+  aten::add                                          1  10.0 µs    25 %  10.0 µs
+  total                                              2  40.0 µs   100 %
 """
     )
 
@@ -124,13 +124,13 @@ def test_sections_count_what_ran_in_them(tmp_path):
     """Kernels where a device was at work, else the outermost operators."""
     found = found_in(write_trace(tmp_path / "step.json", step()), "section")
     assert render_kernels(found).splitlines()[2].split() == [
-        "section", "kernels", "total", "of", "busy", "mean",
+        "section", "kernels", "total", "%", "busy", "mean",
     ]  # fmt: skip
 
     host = [entry for entry in step() if entry.get("cat") in {"cpu_op", "user_annotation"}]
     found = found_in(write_trace(tmp_path / "cpu.json", host), "section")
     lines = render_kernels(found).splitlines()
-    assert lines[2].split() == ["section", "operators", "total", "of", "window", "mean"]
+    assert lines[2].split() == ["section", "operators", "total", "%", "window", "mean"]
     assert lines[3].split()[:4] == ["forward", "2", "190", "µs"]
 
 
@@ -141,7 +141,7 @@ def test_what_is_beyond_the_top_is_summed(tmp_path):
 
     assert lines[4].split()[:2] == ["volta_sgemm_128x64_nn", "1"]
     assert lines[5].split() == ["…", "2", "more", "2", "140", "µs", "22", "%"]
-    assert lines[6].split() == ["together", "4", "640", "µs", "100", "%"]
+    assert lines[6].split() == ["total", "4", "640", "µs", "100", "%"]
 
 
 def test_a_section_of_one_letter_leaves_room_for_its_heading(tmp_path):
@@ -235,9 +235,9 @@ def test_collectives_without_a_kernel_are_seen_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("by", "why"),
     [
-        ("kernel", "no kernel: no device was at work"),
-        ("stream", "no stream: no device was at work"),
-        ("step", "no step in which an operator was at work"),
+        ("kernel", "no kernel: no device work was recorded"),
+        ("stream", "no stream: no device work was recorded"),
+        ("step", "no step in which an operator was busy"),
         ("phase", "no phase is known: the window was not recorded in the steps of a run"),
     ],
 )
@@ -247,7 +247,7 @@ def test_where_nothing_is_it_says_what_there_is(tmp_path, by, why):
 
     assert [line.strip() for line in render_kernels(found).splitlines()[3:]] == [
         why,
-        "there is: --by operator (1 row), --by annotation (3 rows)",
+        "available: --by operator (1 row), --by annotation (3 rows)",
     ]
 
 

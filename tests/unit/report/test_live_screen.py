@@ -49,10 +49,10 @@ def test_a_running_job_at_a_glance():
         "step 1,203 of 9,000 · 70.5 ms · 14.1 steps/s · 225 samples/s · 1,800 tokens/s",
         "data wait 43 % ▇▇▇▇▇▇▇▇▇  10 m 02 s left",
         "loss 0.0801 · lr 0.001",
-        " rank     step  open now         for  step ms                            wait",
+        " rank     step  section     open for  step ms                            data",
         "    0    1,204  forward      12.0 ms    140.0  ▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅█   5 %",
         "    1    1,204  data.load    90.0 ms    140.0  ▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅█  57 %",
-        "last step 20.0 ms ago · 3.00 CPUs · 4.00 GiB · read 2.00 s ago",
+        "last step 20.0 ms ago · 3.00 CPUs · memory 4.00 GiB · readings 2.00 s old",
     ]
 
 
@@ -66,7 +66,7 @@ def test_a_narrow_terminal_leaves_out_no_figure():
         "  1,800 tokens/s",
     ]
     assert "metric5 1 · … 2 more" in render_top(live(last=more), width=120)
-    assert frame[-6:-1] == ["! w0", "! w1", "! w2", "! w3", "! 2 more: top --json has all of them"]
+    assert frame[-6:-1] == ["! w0", "! w1", "! w2", "! w3", "! 2 more: top --json contains all"]
 
 
 def test_gpus_have_bars():
@@ -93,7 +93,7 @@ def test_why_a_gpu_is_held_back_has_a_line_where_there_is_no_room():
         throttled=["hw_thermal_slowdown"],
     )  # fmt: skip
 
-    assert shown(devices=[gpu])[-2] == "     held back: hw_thermal_slowdown"
+    assert shown(devices=[gpu])[-2] == "     throttled: hw_thermal_slowdown"
 
 
 def test_warnings_that_hold_are_shown():
@@ -112,7 +112,7 @@ def test_an_ended_run_says_so():
 
     assert lines[0] == "digits · 3f2a · killed · 1 rank · 3 m 12 s"
     assert lines[-2].split() == ["0", "1,204", "killed", "140.0", "▅" * 23 + "█", "5", "%"]
-    assert lines[-1].startswith("the run has ended (killed); last known state")
+    assert lines[-1].startswith("run killed: last known state")
 
 
 def test_before_the_first_step_it_says_what_is_open():
@@ -138,7 +138,7 @@ def test_of_thousands_of_ranks_a_few_are_printed():
 
     assert len(lines) < 60
     assert [line.split()[0] for line in lines if line.strip().endswith("5 %")][-1] == "3000"
-    assert any(line.strip() == "and 4,064 more" for line in lines)
+    assert any(line.strip() == "4,064 more ranks" for line in lines)
 
 
 def test_nobody_has_recorded_yet():
@@ -161,7 +161,7 @@ def test_of_many_ranks_those_that_are_stuck_are_shown():
     assert len(lines) <= 24
     assert set(range(7, 1000, 100)) <= set(numbers)
     assert numbers == sorted(numbers)
-    assert lines[-2].strip() == f"and {1000 - len(numbers)} more, whose sections opened later"
+    assert lines[-2].strip() == f"{1000 - len(numbers)} more ranks, whose sections opened later"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -226,7 +226,7 @@ def test_requests_have_rows_of_their_own():
     )  # fmt: skip
     lines = shown(requests=[now])
 
-    assert "requests      open   oldest  a second  failed     p50     p95     p99     max" in lines
+    assert "requests      open   oldest   calls/s  failed     p50     p95     p99     max" in lines
     assert "predict          3  90.0 ms      10.0       2 20.0 ms 40.0 ms 80.0 ms  1.00 s" in lines
 
 

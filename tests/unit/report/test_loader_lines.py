@@ -28,7 +28,7 @@ def test_wait_and_fetch():
     assert shown(PIX) == [
         "loader    Pix: 1,200 batches, waited 2.00 s,",
         "          1.3 queued on average, queue empty 25 % of the time",
-        "          a batch takes a worker 44.0 ms: __getitem__ 39.0 ms, collate 5.00 ms",
+        "          worker time per batch 44.0 ms: __getitem__ 39.0 ms, collate 5.00 ms",
     ]
     assert shown() == []
 
@@ -37,7 +37,7 @@ def test_without_workers():
     """The program itself fetches, and nothing can be ready."""
     (_, inside) = shown(with_more(PIX, batches=1, ready=None, none_ready_share=None))
 
-    assert inside.split()[:5] == ["a", "batch", "takes", "the", "program"]
+    assert inside.split()[:5] == ["main", "process", "time", "per", "batch"]
     unseen = with_more(PIX, fetch_ns=None, items_ns=None, collate_ns=None)
     assert len(shown(unseen)) == 2
 
@@ -50,7 +50,9 @@ def test_slow_worker_is_named():
     ]
     lines = shown(with_more(PIX, workers=workers))
 
-    assert lines[-1].strip() == "worker 3 of rank 0 is slow: 30.0 ms a batch, the others 10.0 ms"
+    assert (
+        lines[-1].strip() == "worker 3 of rank 0 is slow: 30.0 ms per batch, other workers 10.0 ms"
+    )
 
 
 def test_workers_that_start_anew():
@@ -58,12 +60,12 @@ def test_workers_that_start_anew():
     once, anew = (FirstBatches(workers="started", passes=n, mean_ns=222e6) for n in (1, 30))
     kept = FirstBatches(workers="kept", passes=9, mean_ns=5e6)
 
-    told = "workers start: 222 ms to the first batch"
+    told = "worker start-up: 222 ms to the first batch"
     assert shown(with_more(PIX, first_batches=[once, kept]))[-1].strip() == told
-    told = "workers start anew each pass, 30 × 222 ms: use persistent_workers=True"
+    told = "workers restart each pass, 30 × 222 ms: use persistent_workers=True"
     assert shown(with_more(PIX, first_batches=[anew]))[-1].strip() == told
 
 
 def test_many_loaders():
     """The three that were waited for longest; the others are counted."""
-    assert shown(*[PIX] * 5)[-1].strip() == "2 others: summary --json has all of them"
+    assert shown(*[PIX] * 5)[-1].strip() == "2 others: summary --json contains all"

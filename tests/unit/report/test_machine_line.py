@@ -51,8 +51,8 @@ def machine_line(run, monkeypatch, **options):
 @pytest.mark.parametrize(
     ("unicode", "expected"),
     [
-        (True, "machine   cpu 41 % of 8, 12.3 of 64.0 GiB · gpu 0: 87 %, 61.0 GiB, 62 °C"),
-        (False, "machine   cpu 41 % of 8, 12.3 of 64.0 GiB - gpu 0: 87 %, 61.0 GiB, 62 C"),
+        (True, "machine   CPU 41 % of 8, memory 12.3 of 64.0 GiB · GPU 0: 87 %, 61.0 GiB, 62 °C"),
+        (False, "machine   CPU 41 % of 8, memory 12.3 of 64.0 GiB - GPU 0: 87 %, 61.0 GiB, 62 C"),
     ],
 )
 def test_the_machine_on_one_line(runs, monkeypatch, unicode, expected):
@@ -71,8 +71,8 @@ def test_many_gpus_are_a_range(runs, monkeypatch):
     for number in range(8):
         read_gpu(run, number, [0.9 - number / 100], 60 + number, 70 + number, rank=number)
 
-    assert machine_line(run, monkeypatch) == [
-        "machine   cpu 41 % of 8, 12.3 of 64.0 GiB · 8 gpus: 83–90 %, ≤ 67.0 GiB, ≤ 77 °C"
+    assert machine_line(run, monkeypatch, width=100) == [
+        "machine   CPU 41 % of 8, memory 12.3 of 64.0 GiB · 8 GPUs: 83–90 %, ≤ 67.0 GiB, ≤ 77 °C"
     ]
 
 
@@ -86,8 +86,8 @@ def test_a_narrow_terminal_gets_all_of_it_on_more_lines(runs, monkeypatch, width
 
     lines = rendered(run, monkeypatch, width=width).splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("machine"))
-    host, gpus = "cpu 41 % of 8, 12.3 of 64.0 GiB", "8 gpus: 83–90 %, ≤ 67.0 GiB, ≤ 77 °C"
-    if width < 80:
+    host, gpus = "CPU 41 % of 8, memory 12.3 of 64.0 GiB", "8 GPUs: 83–90 %, ≤ 67.0 GiB, ≤ 77 °C"
+    if width < 85:
         assert lines[at : at + 2] == [f"machine   {host} ·", f"          {gpus}"]
     else:
         assert lines[at] == f"machine   {host} · {gpus}"
@@ -102,7 +102,7 @@ def test_container_is_measured_by_what_it_may_use(runs, monkeypatch):
     reading(run, names.PROCESS_CPU_UTILIZATION, [0.5, 0.5], {names.PROCESS_ROLE: "main"}, rank=0)
     reading(run, names.PROCESS_CPU_UTILIZATION, [0.2, 0.2], {names.PROCESS_ROLE: "worker"}, rank=0)
 
-    assert machine_line(run, monkeypatch) == ["machine   cpu 70 % of 2.5, 3.00 of 16.0 GiB"]
+    assert machine_line(run, monkeypatch) == ["machine   CPU 70 % of 2.5, memory 3.00 of 16.0 GiB"]
 
 
 def test_what_was_not_read_is_not_on_the_line(runs, monkeypatch):
@@ -114,7 +114,7 @@ def test_what_was_not_read_is_not_on_the_line(runs, monkeypatch):
     reading(with_gpu, names.GPU_UTILIZATION, [0.5], gpu, 0)
 
     assert machine_line(without, monkeypatch) == []
-    assert machine_line(with_gpu, monkeypatch) == ["machine   gpu 0: 50 %"]
+    assert machine_line(with_gpu, monkeypatch) == ["machine   GPU 0: 50 %"]
 
 
 def lose(run, name, at, gpu, why="", rank=0):
@@ -137,7 +137,7 @@ def test_gpus_that_were_lost_are_named(runs, monkeypatch):
     first = next(at for at, line in enumerate(lines) if line.startswith("lost"))
     assert lines[first : first + 2] == [
         "lost      gpu0, 2 times, first after 1.00 s, back after 350 ms: GPU is lost",
-        "          gpu1 after 1.60 s, still gone: Timeout",
+        "          gpu1 after 1.60 s, not back yet: Timeout",
     ]
 
 
@@ -165,7 +165,7 @@ def test_a_reading_counts_for_its_time(runs, monkeypatch):
             time_ns=START + int(at_s * S), value=value,
         )  # fmt: skip
 
-    assert machine_line(run, monkeypatch) == ["machine   cpu 25 % of 8"]
+    assert machine_line(run, monkeypatch) == ["machine   CPU 25 % of 8"]
 
 
 def test_a_limit_that_held_for_a_moment_is_none_of_the_run(runs, monkeypatch):
@@ -176,4 +176,4 @@ def test_a_limit_that_held_for_a_moment_is_none_of_the_run(runs, monkeypatch):
 
     (line,) = machine_line(run, monkeypatch)
 
-    assert line.startswith("machine   cpu 41 % of 8")
+    assert line.startswith("machine   CPU 41 % of 8")

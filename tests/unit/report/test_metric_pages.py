@@ -86,7 +86,7 @@ def test_sources_and_levels_are_shown():
     assert "  system.cpu.time  counter, s  host basic, more at comprehensive\n" in shown
     assert "  hw.temperature  gauge, Cel  host detailed; gpu basic, more at detailed\n" in shown
     assert "| `hw.energy` | `hw_energy_joules_total` | counter | `J` |" in page
-    assert "`hw.type` | gpu basic | Energy used" in page
+    assert "`hw.type` | gpu basic | Energy consumed" in page
     assert "  ml.training.steps  counter, {step}\n" in shown
 
 

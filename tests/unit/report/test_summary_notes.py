@@ -82,7 +82,7 @@ def test_what_would_fill_the_terminal_is_left_to_json(runs, monkeypatch):
     lines = rendered(run, monkeypatch).splitlines()
 
     first = next(i for i, line in enumerate(lines) if line.startswith("params"))
-    assert lines[first + 7] == "          … summary --json has all of it"
+    assert lines[first + 7] == "          … summary --json contains all"
     assert lines[first + 8].startswith("telemetry")
 
 

@@ -29,13 +29,13 @@ digits · 3f2a · finished · 1 rank, 1 node · 3.05 s
   optimizer        4.0   4.0    8 %  ▇▇
   untracked        2.0   2.0    4 %  ▇
 warm-up   step 0: 336 ms (not in the figures above)
-outside   720 ms (24 %): load_data 250, validate 220 ×2, set-up 150,
-          checkpoint 80 ×2, untracked 20
+outside   720 ms outside steps (24 %): load_data 250 ms, validate 220 ms (2×),
+          set-up 150 ms, checkpoint 80.0 ms (2×), untracked 20.0 ms
 goodput   53 % of 3.05 s: train 53 %, data wait 24 %, set-up 13 %,
           validation 7 %, checkpoint 3 %, other <1 %
 slowest   step 23: 128 ms · data wait 95.0 ms
 result    accuracy 0.9833
-telemetry 0 lost · 0.3 % overhead · stored in otel-runs/digits-3f2a
+telemetry 0 records lost · 0.3 % overhead · stored in otel-runs/digits-3f2a
 next      otel-mlperf show 3f2a --step 23
 """
     )
@@ -70,13 +70,13 @@ llama · 77aa · finished · 2 of 4 ranks, 2 nodes · 10.0 s
   concurrent with the step
   prefetch                 90.0   90.0
 ranks     rank 1: all_reduce +132 ms
-outside   4.03 s (40 %): untracked 4.0
+outside   4.03 s outside steps (40 %): untracked 4.03 s
 goodput   59 % of 10.0 s: train 59 %, other 40 %, data wait <1 %
 slowest   step 17 on rank 1: 4.10 s, not sampled · all_reduce 4.00 s
 figures   incomplete: 1,000 spans lost, the journal was full
           larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
-telemetry 1,000 lost · <0.1 % overhead · stored in otel-runs/llama-77aa
-          9,000 still to be sent: otel-mlperf doctor 77aa --recover
+telemetry 1,000 records lost · <0.1 % overhead · stored in otel-runs/llama-77aa
+          9,000 not sent yet: otel-mlperf doctor 77aa --recover
 next      otel-mlperf doctor 77aa
 """
     )
@@ -152,7 +152,7 @@ preprocess · 3f2a · finished · 1 rank, 1 node · 10.0 s
   write                 1    3.00 s    3.00 s   30 %  ▇▇▇▇
   untracked                            1.00 s   10 %  ▇
 added up  normalize ×2,000,000: 1.00 s in tokenize, mean 500 ns, 200 ns–3.00 ms
-telemetry 0 lost · 0.0 % overhead · stored in otel-runs/preprocess-3f2a
+telemetry 0 records lost · 0.0 % overhead · stored in otel-runs/preprocess-3f2a
 next      otel-mlperf doctor 3f2a
 """
     )
@@ -240,9 +240,9 @@ def test_background_work_has_a_line_of_its_own(runs, monkeypatch):
     assert rendered(run, monkeypatch).splitlines()[5:10] == [
         "  concurrent with the step",
         "  bg             1,000.0     –",
-        "outside   990 ms (99 %): untracked 990",
+        "outside   990 ms outside steps (99 %): untracked 990 ms",
         "goodput   1 % of 1.00 s: other 99 %, train 1 %",
-        "parallel  bg 1.00 s ×242",
+        "parallel  bg 1.00 s (242×)",
     ]
 
 
@@ -264,7 +264,7 @@ def test_what_a_running_run_has_yet_to_send_needs_no_remedy(runs, monkeypatch):
     run.process(outcome="running")
     run.accounting(spans={"otlp": {"created": 61, "pending": 61}})
 
-    assert "telemetry 0 lost · 61 still to be sent · " in rendered(run, monkeypatch)
+    assert "telemetry 0 records lost · 61 not sent yet · " in rendered(run, monkeypatch)
 
 
 def test_long_names_and_values_stay_in_their_columns(runs, monkeypatch):

@@ -35,7 +35,7 @@ def test_table():
     ]  # fmt: skip
 
     assert shown(uses) == [
-        "  a call used        calls      cpu   memory     peak     read  written    waits",
+        "  mean of a call     calls      CPU   memory     peak     read  written    waits",
         "  forward            1,234  12.3 ms -1.50 MB  393 MiB      0 B  5.00 kB     2.50",
         "  waits              1,234        –      0 B        –        –        –        –",
     ]
@@ -45,8 +45,8 @@ def test_gpu_memory_comes_before_bytes():
     """Where there is not room for all, memory of the GPU is told rather than what was read."""
     one = use("forward", **{measure.key: figure(1.0, 1) for measure in names.MEASURES})
 
-    assert shown([one], 70)[0].endswith("calls      cpu   memory     peak      gpu")
-    assert shown([one], 80)[0].endswith("peak      gpu gpu peak     read")
+    assert shown([one], 70)[0].endswith("calls      CPU   memory     peak  GPU mem")
+    assert shown([one], 80)[0].endswith("peak  GPU mem GPU peak     read")
 
 
 def test_one_name_at_two_places():
@@ -67,7 +67,7 @@ def test_many():
     """Ten lines, and how many more there are."""
     lines = shown([use(f"s{i}", cpu_ns=figure(1)) for i in range(12)])
     assert len(lines) == 12
-    assert lines[-1] == "  2 others: summary --json has all of them"
+    assert lines[-1] == "  2 others: summary --json contains all"
 
 
 @pytest.mark.parametrize("width", [70, 80, 200])
@@ -86,5 +86,5 @@ def test_words_of_a_span():
         "rows": 3,
     }
     assert usage_texts(attributes) == [
-        "cpu 12.1 ms", "memory -2.00 kB", "gpu peak 4.77 MiB", "waits 0",
+        "CPU 12.1 ms", "memory -2.00 kB", "GPU peak 4.77 MiB", "waits 0",
     ]  # fmt: skip

@@ -88,7 +88,7 @@ def test_an_unknown_run_shows_the_five_newest(runs):
 
     head, *listed = str(error.value).split("\n")
     assert head == (
-        f"looking for run 'nope' in {runs}: no run has that name, id or path; the newest are:"
+        f"looking for run 'nope' in {runs}: no run has this name, id or path; the newest runs are:"
     )
     assert [line.split()[:2] for line in listed] == [
         ["2222", "new2"],
@@ -119,7 +119,7 @@ def test_without_any_run_it_says_where_it_looked(tmp_path, exists, found):
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a/" * 3000])
 def test_what_can_be_no_file_name_is_no_run(runs, name):
     """It is not found, like any other name."""
-    with pytest.raises(NoSuchRun, match="no run has that name"):
+    with pytest.raises(NoSuchRun, match="no run has this name"):
         find_run(name, runs)
 
 

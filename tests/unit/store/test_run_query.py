@@ -110,7 +110,7 @@ def test_files_of_another_run_are_out_of_reach(run, tmp_path):
 
 def test_a_query_without_end_is_stopped(run):
     """It says what would make it shorter."""
-    with pytest.raises(QueryError, match="took longer than"):
+    with pytest.raises(QueryError, match="stopped after"):
         run_query_in_process(run, "SELECT count(*) FROM range(1000000000000000)", limit_s=0.01)
 
 
@@ -118,7 +118,7 @@ def test_a_query_that_cannot_be_interrupted_is_stopped(run):
     """A function over one long value is: DuckDB alone would let it end."""
     endless = "SELECT regexp_replace(repeat('a', 1000000000), '(a|b)*', 'x')"
 
-    with pytest.raises(QueryError, match="took longer than 1 s"):
+    with pytest.raises(QueryError, match="stopped after 1 s"):
         run_query_in_process(run, endless, limit_s=1.0)
 
 

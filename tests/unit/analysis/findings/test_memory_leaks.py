@@ -171,7 +171,7 @@ def test_what_is_won_is_memory(tmp_path):
     grown, before = found.evidence["grown_bytes"], found.evidence["before_bytes"]
     assert (before, grown) == (pytest.approx(600 * MIB), pytest.approx(390 * MIB))
     assert (found.gain.of, found.gain.high) == ("memory", pytest.approx(390 / 990))
-    assert finding_text(found).endswith("could save 39 % of its memory")
+    assert finding_text(found).endswith("could save 39 % of the memory")
 
 
 @pytest.mark.parametrize("full", [15, 30, 45, 50, 53])

@@ -327,7 +327,7 @@ def test_a_step_that_was_not_profiled_names_those_that_were(tmp_path):
     run.process(work())
     profiled = run.write()
 
-    with pytest.raises(NoSuchStep, match="it was not profiled; those that were are train 4-5, val"):
+    with pytest.raises(NoSuchStep, match="it was not profiled; profiled steps are train 4-5, val"):
         profiled.step(6)
     with pytest.raises(NoSuchStep, match="looking for test step 4 in the profiler windows of run"):
         profiled.step(4, "test")
