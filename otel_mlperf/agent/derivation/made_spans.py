@@ -93,10 +93,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Samp
 
 
 def first_rank(state: AgentState) -> JournalState | None:
-    """Return the main journal of this node's lowest rank; None if no journal is being read.
-
-    Spans that belong to no rank are in the trace of that rank.
-    """
+    """Return the main journal of the node's lowest rank, which gets spans without rank; or None."""
     own = [journal for journal in state.journals.values() if not journal.meta.is_child]
     return min(own, key=lambda journal: journal.meta.rank, default=None)
 
