@@ -41,9 +41,10 @@ class ChromeFormat:
         return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return metadata events: name and position of a new line, and of its new process.
+        """Return metadata events with the name and position of a new line.
 
-        A counter needs no declaration, because each of its events contains its name.
+        If the line's process is new as well, its name and position come first. A counter's line has
+        no events of its own, because each event of a counter contains its name.
         """
         self._tracks[number] = track
         process = track.process
