@@ -56,7 +56,7 @@ class Interrupted(LoopMoment):
     """Gate of a framework's exception handler. It opens no section, but notes the run's failure."""
 
     def of(self, subject: Any = None) -> Any:
-        """Note a KeyboardInterrupt as the run's failure."""
+        """Note ``subject`` as the run's failure if it is a KeyboardInterrupt."""
         run = current()
         # Other exceptions are not noted: the framework raises them again, and the program may catch
         # them.

@@ -57,7 +57,7 @@ class RecordedSteps:
             self._recorder.stepping.cancel(self._step)
 
     def go_on_from(self, number: int) -> None:
-        """Store the number of steps done before the training was resumed: the next one's number."""
+        """Store the number of steps done before the training was resumed."""
         recorder, known = active(), self._done_before
         if known is not None and known[0] is recorder:
             number = max(number, known[1])

@@ -75,14 +75,14 @@ UPDATES: Final = (2, 20, 200)
 
 
 class FewUpdates:
-    """Counter of the updates of a run, which reads figures at a few of them."""
+    """Counter of a run's updates, which records history size and collectives at a few of them."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._updates = self._collectives = 0
 
     def begins(self, recorder: Recorder | None, optimizer: Any) -> None:
-        """Count an update that starts; at a few updates of a run, read figures of ``optimizer``."""
+        """Count the start of an update of this optimizer, in this run."""
         if recorder is not self._recorder:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
@@ -189,7 +189,7 @@ class Backward(LoopMoment):
 
 
 class Update(LoopMoment):
-    """Moment of an optimizer's step, called directly or by a gradient scaler, maybe nested."""
+    """Moment of an optimizer's step, called directly or by a gradient scaler."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.OPTIMIZER, loop)
@@ -198,7 +198,7 @@ class Update(LoopMoment):
         self.others = UpdatesOutsideLoop()
 
     def of(self, subject: Any = None) -> Any:
-        """Return the context for a step of the optimizer ``subject``; other threads only count."""
+        """Return the context for an optimizer's step, which is only counted in other threads."""
         ident = _get_ident()
         if ident == LoopThread.ident:
             self._began_ns = clock()

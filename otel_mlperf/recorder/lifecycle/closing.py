@@ -64,7 +64,7 @@ class ClosingCell:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the summary is displayed; after the timeout, it is displayed later."""
+        """Wait at most ``timeout_s`` for the summary, which is displayed in any case."""
         self._thread.join(timeout_s)
 
     def _fill(self) -> None:
@@ -206,7 +206,7 @@ def _ended(journal: Journal, spans: set[int]) -> set[int]:
 
 
 def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float) -> None:
-    """Wait until all rows up to slot ``head`` are safe and the summary is printed.
+    """Wait until the agent has logged all rows up to slot ``head``, and the summary is printed.
 
     ``deadline`` is the monotonic time in seconds until which the agent is waited for.
 

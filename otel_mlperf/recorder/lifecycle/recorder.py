@@ -125,7 +125,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
 
 
 def watch_forks() -> None:
-    """Register the fork handler by which children of this process record on their own."""
+    """Register the fork handler by which forked children of this process record on their own."""
     global _hooked
     if not _hooked:
         _hooked = True

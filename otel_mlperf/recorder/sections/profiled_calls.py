@@ -33,7 +33,7 @@ class SlowedSteps(Protocol):
     """Receiver of notifications that a profiler was switched on or off."""
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Mark steps that end while the profiler is on as slowed down."""
+        """Note that ``profiler`` was switched on or off: steps that end in between are marked."""
 
 
 class Profiler:
@@ -188,6 +188,5 @@ class ProfiledCalls:
         return self._recording.registry.about(entry)[0]
 
     def _stop(self) -> None:
-        """Switch off the profiler when the recording is retired, e.g. in a forked child."""
         if self._current is not None:
             self._current.off()

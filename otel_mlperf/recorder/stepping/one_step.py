@@ -47,7 +47,7 @@ class StepPayload:
         """Totals of the previous step, and its encoded payload."""
 
     def pieces_of(self, added: Added) -> Pieces | None:
-        """Return a step's encoded payload, empty without totals; None if it cannot be stored."""
+        """Return a step's encoded payload: empty without totals, None if it cannot be stored."""
         # The comparison saves encoding (4 µs), because most batches have the same size.
         if added != self._last[0]:
             content = payload_of(*added)
@@ -223,7 +223,6 @@ class OneStep:
         STEP_BEGIN.tell(step.phase, step.number)
 
     def _attend(self, now: int) -> None:
-        """Make the periodic calls; a failure is only counted, so that the step starts."""
         self.due_ns = now + _ATTEND_NS
         for call in self.now_and_then:
             try:
@@ -368,7 +367,6 @@ class OneStep:
 
 
 def _note_aggregate(section: SectionContext, above: Any, track: int) -> None:
-    """Make a section report its duration to the aggregated section around it, if any."""
     within = aggregate_around(above, track)
     if within is not None:
         extra_of(section).within = within
