@@ -66,7 +66,7 @@ class ChromeFormat:
         )
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return a complete event (``ph: X``); a flow arrow's id is the cause's span id."""
+        """Return a complete event (``ph: X``); a flow arrow's id is the span id of its source."""
         event = {
             "ph": "X",
             "pid": piece.track.process.pid,
