@@ -42,7 +42,7 @@ def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[
 
     Returns:
         The mapping; the descriptor with the lock (closing any descriptor of the file releases the
-            lock); and the descriptors that closing the mapping closes.
+        lock); and the descriptors that closing the mapping closes.
 
     Raises:
         JournalError: the file exists, or there is no room for it.
@@ -80,7 +80,7 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
 
     Returns:
         The descriptor of the new file, with this process's lock. The old descriptor must stay open
-            as long as a reader may use the old file.
+        as long as a reader may use the old file.
 
     Raises:
         JournalError: there is no room, or a system call failed. The mapping is unchanged.

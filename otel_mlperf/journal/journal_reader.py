@@ -217,7 +217,7 @@ class JournalReader:
         return lost + self.ring.take_lost_count(min(head, self.ring.next))
 
     def damaged_entries(self) -> int:
-        """Return the number of entries damaged or cut off since the last call (named ``other``)."""
+        """Return the number of entries lost since the last call, whose names become ``other``."""
         count, self._entries.damaged = self._entries.damaged, 0
         return count + self._chunks.take_lost_count()
 

@@ -182,7 +182,7 @@ class Journal:
                 return slot
 
     def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
-        """Return the next slot; if the ring is full, count this in word ``lost`` and return 0."""
+        """Return the next slot; if the ring is full, count it in header word ``lost``, return 0."""
         lease = self.lease
         # itertools.count advances within one bytecode, so that threads and signal handlers never
         # get the same number.

@@ -28,7 +28,7 @@ of the run, or a key that a FOREIGN row has assigned to a trace of another proce
 step or run writes BEGIN before any row inside it. *number* is the user's step number; *n* counts
 steps from 0 in this process and phase (both signed). ``span`` of a VALUE row is the section in
 which ``log()`` was called. A MARK is a start point for queries of section statistics; a later mark
-with the same number replaces it. A mark of the program has a name and a step number; all other
+with the same number replaces it. A mark of the user has a name and a step number; all other
 marks have entry 0.
 
 **Payloads** are MessagePack maps of data that does not fit into a row (attributes, an exception). A
@@ -264,7 +264,7 @@ class Shape:
 
     @classmethod
     def of_rows(cls, rows: int) -> Shape:
-        """Return the shape of a journal with ``rows`` rows (a power of two); all parts scale."""
+        """Return the shape of a journal with ``rows`` rows (a power of two): all parts scale."""
         return cls(rows, max(256, rows >> 4), max(256, rows >> 7), max(512, rows >> 4))
 
     @classmethod

@@ -42,7 +42,7 @@ def make_whole(fd: int) -> int:
 
     Returns:
         The truncated length in bytes. 0 if the file was not truncated, or could not be restored
-            because its header is invalid or there is no room.
+        because its header is invalid or there is no room.
     """
     length = os.fstat(fd).st_size
     if length < HEADER_BYTES:

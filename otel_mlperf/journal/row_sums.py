@@ -125,7 +125,10 @@ def _add_to_parents(
 
 
 def new_calls(text: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls after slot ``after``, by name. Earlier rows may be inside these calls."""
+    """Return the calls after slot ``after``, by entry number of their name.
+
+    ``text`` also contains earlier rows, because they may be inside these calls.
+    """
     rows = np.frombuffer(text, ROW_TYPE)
     is_section = rows["flags"] & 15 == Kind.SECTION
     sections, other_rows = rows[is_section], rows[~is_section]

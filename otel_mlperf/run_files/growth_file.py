@@ -132,7 +132,7 @@ def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -
 
 
 def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) -> list[Line]:
-    """Format one record: summary line, then tables of at most ``top`` tensors, types and lines."""
+    """Format one record: a summary, then tables of tensors, types and lines (``top`` rows each)."""
     lines: list[Line] = [[(line, "bold")] for line in broken(head_text(growth), width)]
     lines += [[(f"  missing: {why}", "yellow")] for why in growth.missing]
     shown = 0

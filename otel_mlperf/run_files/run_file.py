@@ -94,7 +94,7 @@ def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
 
     Returns:
         Whether the folder now belongs to that run. False if ``run.json`` belongs to another run or
-            cannot be parsed; the file is then unchanged.
+        cannot be parsed; the file is then unchanged.
 
     Raises:
         OSError: the file cannot be written or read.
@@ -144,7 +144,7 @@ def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str])
 
 
 def write_integrations(folder: str, names: Sequence[str]) -> None:
-    """Store the names of active integrations. Unknown fields of newer versions are preserved.
+    """Store the names of active integrations in ``run.json``, whose unknown fields are preserved.
 
     Raises:
         OSError: the file cannot be written.

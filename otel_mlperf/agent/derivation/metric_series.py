@@ -93,7 +93,7 @@ class Meter:
         self._series(metric.name, labels).value += value
 
     def set(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a gauge, or a counter whose total is accumulated elsewhere."""
+        """Set a gauge, or a counter to a total that another component accumulates."""
         series = self._series(metric, labels)
         series.value, series.gone = value, False
 

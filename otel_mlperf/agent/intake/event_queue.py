@@ -191,10 +191,7 @@ class EventQueue:
             return first or place
 
     def contained(self) -> None:
-        """Drop events that could not be logged.
-
-        A state that contains them must have been written.
-        """
+        """Drop processed events that could not be logged: a written state contains them now."""
         with self.lock:
             if not self._waiting:
                 self._refused.clear()

@@ -128,7 +128,7 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
 
 
 class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
-    """Event: a profiler window was converted to spans and requests, or was ``lost``."""
+    """Event: a profiler window was converted to spans and requests, or failed (``lost``)."""
 
     window: str
     """File name of the description of the window."""
