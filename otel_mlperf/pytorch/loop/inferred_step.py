@@ -174,7 +174,7 @@ class UpdateRound:
         self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
-        """Note that an optimizer updates again before others: those are no longer awaited."""
+        """Stop waiting for other optimizers, because one updates twice before they update."""
         self._due = {*self.done, *self._unused}
 
 

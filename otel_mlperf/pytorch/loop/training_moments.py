@@ -82,7 +82,7 @@ class FewUpdates:
         self._updates = self._collectives = 0
 
     def begins(self, recorder: Recorder | None, optimizer: Any) -> None:
-        """Count the start of an update of this optimizer, in this run."""
+        """Count an update of ``optimizer`` that starts, and record figures at a few of them."""
         if recorder is not self._recorder:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
@@ -246,7 +246,7 @@ class Update(LoopMoment):
 
 
 class WrappedUpdate(LoopMoment):
-    """Gate of a framework's optimizer wrapper, for calls that step the optimizer now."""
+    """Gate of a framework's optimizer wrapper; only calls that step the optimizer are recorded."""
 
     def __init__(self, update: Update) -> None:
         super().__init__("wrapped", update._loop)

@@ -213,7 +213,7 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
 
 
 def memory_snapshot(why: str = "asked for") -> Path | None:
-    """Write the state of PyTorch's CUDA allocator into the run folder, now.
+    """Write the current state of PyTorch's CUDA allocator into the run folder.
 
     The files are the same as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text
     and a JSON. If the allocation history is enabled, by the setting ``cuda_memory_history`` or by

@@ -135,7 +135,7 @@ def _counted(twin: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
 
 
 def _by_operator(counter: Any) -> dict[str, int]:
-    """Return the counts by operator; overloads of an operator are counted together."""
+    """Return the FLOPs by operator; overloads of an operator are counted together."""
     return {str(name): int(flops) for name, flops in counter.get_flop_counts()["Global"].items()}
 
 

@@ -94,7 +94,7 @@ class CallProfile:
         raise NotImplementedError
 
     def in_place_of(self, function: Any) -> Any:
-        """Return the function to call instead of ``function``; here ``function`` itself."""
+        """Return the function to call instead of ``function``; by default the same one."""
         return function
 
     def spots(self) -> list[HotSpot]:

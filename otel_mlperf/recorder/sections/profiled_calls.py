@@ -142,7 +142,7 @@ class ProfiledCalls:
             self.steps.note_profiler(place, is_on=True)
 
     def release(self, place: Profiler) -> None:
-        """Allow another call to be profiled; idempotent."""
+        """Note that the profiler ``place`` is off, so that another one may start; idempotent."""
         if self.steps is not None:
             self.steps.note_profiler(place, is_on=False)
         if self._current is place:
