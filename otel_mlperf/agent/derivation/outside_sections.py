@@ -222,7 +222,7 @@ def sums_by_place(
 
 
 def uses_outside(rows: Rows, sections: list[OutsideSection], payloads: Payloads) -> Uses:
-    """Return the resource use by place; row i of ``rows`` belongs to section i."""
+    """Return the resource use by place; ``sections[i]`` was derived from ``rows[i]``."""
     uses = Uses()
     for i, use in uses_by_row(rows, payloads):
         uses.setdefault(_place(sections[i]), []).append(use)
