@@ -130,7 +130,7 @@ class GpuStamps:
         return _FLAGS
 
     def end_step(self, stamp: Stamp, step: OpenStep, end_ns: int) -> int:
-        """Record the end stamp of a step that ended at ``end_ns``; return flags like ``end``."""
+        """Record the end stamp of a step that ended at ``end_ns``; return flags as ``end`` does."""
         section = step.section
         try:
             ended = self._end_before(section.sid, stamp, end_ns) or self._end(stamp)
@@ -151,7 +151,7 @@ class GpuStamps:
             self._pool.give(stamp.place[0], stamp.event)
 
     def finish(self) -> None:
-        """Finish the run: report batches that the device has passed, and count the others."""
+        """At the run's end, report batches that the device has passed; count others as missed."""
         if self._is_off or get_ident() != self._thread:
             return
         try:

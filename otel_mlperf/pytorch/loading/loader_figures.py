@@ -209,7 +209,7 @@ class LoaderFigures:
             _series(names.LOADER_FIRST_BATCH, labels).record((now_ns - began_ns) / 1e9)
 
     def ended(self, asked_ns: int, now_ns: int) -> None:
-        """Record the duration of the request after the last batch, at which workers are ended."""
+        """Record the duration of the request after the last batch, at which workers may end."""
         if self._how != NONE:
             labels: Labels = (*self._labels, (names.LOADER_WORKERS, self._how))
             _series(names.LOADER_END, labels).record((now_ns - asked_ns) / 1e9)

@@ -189,7 +189,7 @@ class StepSink(ValidationSink, Protocol):
         """Open a step backdated to ``at_ns``. ``epoch`` is its epoch number; None if unknown."""
 
     def complete(self, at_ns: int) -> None:
-        """Mark the open step as complete at ``at_ns``: it counts as a step, and may end there."""
+        """Mark the open step as complete at ``at_ns``: it is a step now, and may end there."""
 
     def count(self, content: Content) -> None:
         """Set the number of samples and elements of the open step's batches so far."""
@@ -272,7 +272,7 @@ class InferredStep:
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def end_before_batch(self) -> None:
-        """End the step, because a batch is requested; backdate it if its loader was exhausted."""
+        """End the step, because a batch is requested; backdated if its loader was exhausted."""
         self.end(self._whole_ns if self.source.is_over and not self._left_ns else 0)
 
     def end_late(self) -> None:
@@ -369,7 +369,7 @@ class InferredStep:
         self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
-        """Note that a moment has ended at ``at_ns``; after an update, the step is complete."""
+        """Note the end of a moment at ``at_ns``."""
         self.now_ns = at_ns
         if self.is_updating:
             self.is_updating, self._whole_ns = False, at_ns

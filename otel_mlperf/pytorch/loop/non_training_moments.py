@@ -81,7 +81,7 @@ class Collective(LoopMoment):
         return super().of(subject)
 
     def _settle(self, subject: Any) -> None:
-        """Keep a paused wait open: while it is paused in a validation, ranks may synchronise."""
+        """Keep a paused wait open, because ranks may synchronise during a validation."""
 
 
 class EvaluationMode(LoopMoment):

@@ -62,7 +62,7 @@ class Learners:
         return known is None or not (known.has_learned or known.was_tried)
 
     def learns(self, module: Any) -> bool:
-        """Return whether a call of the module, with gradients recorded, is training."""
+        """Return whether a call of the module is training, if gradients are recorded."""
         known = self._known.get(id(module)) or self._know(module)
         return known.can_learn and (module.training or known.learns_always)
 

@@ -264,7 +264,7 @@ class WrappedUpdate(LoopMoment):
 
 
 class WrappedBackward(LoopMoment):
-    """Gate of accelerate's call around the backward pass, if it contains nothing else."""
+    """Gate of accelerate's call around the backward pass, unless that call also updates."""
 
     def __init__(self, backward: Backward) -> None:
         super().__init__("wrapped_backward", backward._loop)

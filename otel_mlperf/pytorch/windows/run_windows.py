@@ -97,7 +97,7 @@ class RunWindows:
         recorder.stepping.after_step = [*other_calls, self._after] if plans else other_calls
 
     def _is_outside(self) -> bool:
-        """Return whether the current thread is in no step: no step contains the time spent now."""
+        """Return whether the current thread is in no step, so that no step contains this work."""
         opened = self._recorder.stepping.open
         if not opened:
             return True

@@ -107,7 +107,7 @@ _threads: Final[Any] = _Threads()
 
 
 def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
-    """Wrap a function that the interpreter calls: its exceptions are raised after it returns.
+    """Wrap a function that the interpreter calls, so that its exceptions are raised afterwards.
 
     The same exception is raised in the same thread, in the code that the call interrupted. A
     ``gc.callbacks`` function is called at the start and the end of a collection. Both defer to the

@@ -124,7 +124,7 @@ def patience_s() -> float:
 
 
 def _is_first_process() -> bool:
-    """Return whether this is pid 1 of a container, with which the kernel ends all processes."""
+    """Return whether this is pid 1 of a container, at whose end the kernel ends all processes."""
     return os.getpid() == 1
 
 
@@ -198,7 +198,7 @@ def _close_unreachable(
 
 
 def _ended(journal: Journal, spans: set[int]) -> set[int]:
-    """Return the spans that have a row: their threads were about to clear their entries."""
+    """Return those of ``spans`` that have a row although their entry is not cleared yet."""
     words, first, end = journal.words, journal.shape.ring_at >> 3, journal.shape.size >> 3
     rows = zip(words[first + 2 : end : 8], words[first + 6 : end : 8], strict=True)
     ends = (Kind.SECTION, Kind.CANCEL)

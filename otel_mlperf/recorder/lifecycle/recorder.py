@@ -75,7 +75,7 @@ class Recorder(Recording):
         """
 
     def retire(self) -> None:
-        """End the recording: sections that are open now, or opened later, write nothing."""
+        """End the recording, so that sections that are open, or opened later, write nothing."""
         # Set the flag first, for all code that checks it. The fast paths do not check it, and are
         # redirected below: series to the slow path, sections to scratch memory.
         self.is_retired = True

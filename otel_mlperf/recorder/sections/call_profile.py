@@ -139,7 +139,7 @@ class FunctionProfile(CallProfile):
         return False
 
     def off(self) -> None:
-        """Switch the profiler off; before Python 3.12 in the thread in which it is on."""
+        """Switch the profiler off; before Python 3.12, other threads do so with a delay."""
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()
         elif self._thread != get_ident():

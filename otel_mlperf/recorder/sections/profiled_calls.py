@@ -33,7 +33,7 @@ class SlowedSteps(Protocol):
     """Receiver of notifications that a profiler was switched on or off."""
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Note that ``profiler`` was switched on or off: steps that end in between are marked."""
+        """Note that ``profiler`` was switched on or off, to mark the steps that end in between."""
 
 
 class Profiler:

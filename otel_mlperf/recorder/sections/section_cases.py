@@ -72,7 +72,7 @@ def printed_line(name: str, duration_ns: int, usage: Usage | None) -> str:
 
 
 class StepsInside(Protocol):
-    """Interface to the steps, for sections that end around or inside a step."""
+    """Interface to the steps, used when sections around or inside a step end."""
 
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
         """End an open step at ``t1`` (0: now), with the exception by which it failed, if any."""

@@ -145,7 +145,7 @@ class OneStep:
         return count
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Register that a profiler is on or off: steps that end while one is on are flagged."""
+        """Register that a profiler is on or off, to flag the steps that end while one is on."""
         (self._profilers.add if is_on else self._profilers.discard)(id(profiler))
         self.flags = _PROFILED if self._profilers else 0
 
@@ -319,7 +319,7 @@ class OneStep:
 
     @at_once
     def cancel(self, step: OpenStep) -> None:
-        """Cancel an open step: its number is reused, its time counts as outside steps."""
+        """Cancel an open step, so that its number is reused and its time is outside steps."""
         try:
             section = step.section
             if self.open.pop(section.sid, None) is None:
