@@ -120,7 +120,6 @@ class AsyncPairs:
 
 
 def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
-    """Return the key of an id, which includes the process unless the id is marked as global."""
     if half.id2 is not None:
         world = half.id2.get("global")
         return (str(half.id2.get("local")), str(half.pid)) if world is None else (str(world),)

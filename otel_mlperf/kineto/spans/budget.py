@@ -261,7 +261,7 @@ def _within(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return the events up to the highest rank that fits each trace's budget, by bisection."""
+    """Return which events have at most the highest rank that fits their trace's budget."""
     group, candidates = places.trace, ranks < NEVER
     whole = _used(places, candidates, keys) <= budgets
     fits = np.where(whole, NEVER - 1, np.int64(NONE))

@@ -45,7 +45,7 @@ _NATIVE_ID = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class Spans:
-    """Events of a trace as spans, with the plan of which are sent."""
+    """Events of a trace as spans, and the plan that selects the spans to send."""
 
     trace: Trace
     links: Links
@@ -168,7 +168,7 @@ class Spans:
         return {names.LAUNCH: f"{int(self.ids[self.links.launch[row]]):016x}"}
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return one row for each combination of constants, and the combination's index by row."""
+        """Return one row of each combination of constants, and the combination of every row."""
         events = self.trace.events
         key = events.name[rows].astype(np.int64)
         for column, width in (
@@ -184,7 +184,7 @@ class Spans:
         return rows[first], index.reshape(-1).astype(np.int32)
 
     def constant(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the constant attributes of an event: columns of the store, then all others."""
+        """Return an event's constant attributes: columns of the store, and all other attributes."""
         trace = self.trace
         track = trace.tracks[trace.events.track[row]]
         category = trace.categories[trace.events.category[row]]
@@ -247,7 +247,7 @@ class Spans:
 
     @cached_property
     def described(self) -> tuple[list[tuple[str, dict[str, Any]]], NDArray[np.int32]]:
-        """Distinct names and constant attributes of roll-ups, and the index of each roll-up."""
+        """Distinct pairs of name and constant attributes, and the index of each roll-up's pair."""
         roll_ups = self.plan.roll_ups
         trace = self.places.anchor_trace[roll_ups.anchor].astype(np.int64)
         key = (roll_ups.name.astype(np.int64) + 1) * 256 + roll_ups.category

@@ -82,7 +82,7 @@ def roll_up(
 
 
 def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
-    """Return whether each roll-up consists of one event that may have its own span instead."""
+    """Return whether each roll-up represents a single event that may have its own span."""
     parent = places.forest.parent
     inner = np.zeros(len(parent), bool)
     inner[parent[parent != NONE]] = True
@@ -98,7 +98,7 @@ def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> Rol
 
 
 def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
-    """Return the roll-ups, of which the smallest are merged in traces with more than ``room``.
+    """Return the roll-ups; in traces with more roll-ups than ``room``, merge the smallest.
 
     Roll-ups are merged by parent and category or, if these exceed the room as well, by category.
     """
@@ -126,7 +126,6 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
 
 
 def _numbered(*columns: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return a number for each row that identifies the row's combination of values."""
     both = np.stack([column.astype(np.int64) for column in columns])
     return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
