@@ -74,7 +74,6 @@ class CgroupSensor:
         return measured
 
     def _look_for_groups(self) -> None:
-        """Open the groups that processes have entered, and close those that they have left."""
         unused = {*self._cpu, *self._memory}
         for member, _ in self._members.values():
             member.read()

@@ -91,7 +91,7 @@ class StartedSensor(Generic[SensorT_co]):
         return [] if self._sensor is None else self._sensor.read()
 
     def _start(self) -> SensorT_co | None:
-        """Make the sensor; return None if there is nothing to read (at the requested level)."""
+        """Make the sensor; return None if the level excludes it or if there is nothing to read."""
         kind = self._load()
         is_kind = isinstance(kind, SensorKind)  # an entry point may be any object
         if not is_kind:

@@ -82,7 +82,7 @@ class GpuVendor(Protocol):
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Devices in the order of the device indices of processes; lost devices are included."""
+        """All devices, lost ones included, in the order by which processes number devices."""
 
     def detect(self) -> bool:
         """Initialize the library, find devices, and return whether there are devices to read.
@@ -92,7 +92,7 @@ class GpuVendor(Protocol):
         """
 
     def read(self) -> list[Measurement]:
-        """Read all devices once; called only after ``detect`` has returned True."""
+        """Return the measurements of all devices; only called if ``detect`` returned True."""
 
     def close(self) -> None:
         """Shut the vendor's library down."""

@@ -128,7 +128,7 @@ class Gpus:
         return all(started)
 
     def take(self) -> list[Measurement] | None:
-        """Return the measurements of all vendors once; None if the pass has not ended."""
+        """Return the pass's measurements of all vendors, only once; None if it has not ended."""
         for place, timed in enumerate(self._timed):
             if place not in self._answers and (answer := timed.take()) is not None:
                 self._answers[place] = answer

@@ -95,7 +95,6 @@ class CpuSensor:
         return online if len(online) == count else range(count)
 
     def _load(self) -> list[Measurement]:
-        """Return the load average over 1 minute; from level ``detailed`` also over 5 and 15."""
         wanted = [names.LOAD_1M]
         if includes(self._level, "detailed"):
             wanted += [names.LOAD_5M, names.LOAD_15M]

@@ -62,7 +62,7 @@ class ChildFinder:
         self._looks = 0
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return the ids of descendants that are not in ``known``, which was found before.
+        """Return the ids of descendants except ``known``, which earlier searches found.
 
         Processes in ``never`` and their descendants are excluded. Children of threads other than
         the first thread may be found a few searches later.

@@ -36,7 +36,7 @@ class PsutilProcess:
         return None
 
     def figures(self, stat: Stat) -> Figures:
-        """Return the process's resource use at the level; ``stat`` are its latest statistics."""
+        """Return the resource use that the level includes, given the process's latest statistics."""
         figures, process = figures_of(stat), self._process
         with suppress(psutil.Error):
             memory = process.memory_info()
@@ -79,7 +79,7 @@ class PsutilChildFinder(ChildFinder):
     """Finder of a process's descendants that scans all processes of the system."""
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return descendants that are not in ``known``, without ``never`` and their descendants."""
+        """Return descendants except ``known``, and except ``never`` with their descendants."""
         family = {self._pid}
         # A child that has just ended aborts the search; the next search finds the other children.
         with suppress(psutil.Error):

@@ -49,13 +49,10 @@ class Circumstances(NamedTuple):
 
 
 class _Member:
-    """Process of a family, with its latest reading."""
-
     def __init__(self, reader: ProcessFiles | PsutilProcess, role: str) -> None:
         self._reader, self.role = reader, role
         self.figures: Figures = {}
         self.stat: Stat | None = None
-        """Statistics from the latest reading."""
         self.worked_s: float | None = None
         """CPU time between the last two readings; None if there was only one reading."""
 
