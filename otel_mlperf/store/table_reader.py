@@ -85,7 +85,7 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
     """Return all parts or, if there are over 1,024 parts, only the newest parts of each host.
 
-    All parts are also returned for tables of which no row is written repeatedly.
+    All parts of ``processes`` and ``instruments`` are needed, and always returned.
     """
     if len(parts) <= _MAX_RECENT or table in _ALWAYS_WHOLE:
         return parts
@@ -233,7 +233,6 @@ class Store:
         return any(not Path(file).exists() for files in self._files.values() for file in files)
 
     def _explained(self, error: Exception) -> StoreError:
-        """Return a StoreError that names the damaged file, if there is any."""
         import duckdb
 
         if isinstance(error, duckdb.OutOfMemoryException):  # not caused by a file
