@@ -208,7 +208,7 @@ class Importer:
         return {rank for (rank,) in Store(self._run.path).rows("SELECT DISTINCT rank FROM windows")}
 
     def _store(self, converted: Conversion) -> dict[str, Any]:
-        """Store the conversion in the requested run, unless empty; return fields of the summary."""
+        """Store the conversion in the requested run, if any; return fields of the summary."""
         from otel_mlperf.importing.imported_run import (
             find_mismatch,
             is_made,
@@ -251,7 +251,6 @@ class Importer:
     def _send(
         self, converted: Conversion, resource: dict[str, Any], client: OtlpClient
     ) -> tuple[int, int]:
-        """Send the spans; return how many the server accepted and how many it refused."""
         from otel_mlperf.replay.span_requests import deliver
 
         refused = sum(deliver(client, body) for _, body in requests(converted, resource))
