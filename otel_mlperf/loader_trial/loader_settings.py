@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """DataLoader arguments that a trial varies; all other arguments are those of the program."""
+    """DataLoader arguments that a trial varies; other arguments are those of the user's loader."""
 
     num_workers: int
     prefetch_factor: int | None = None
@@ -64,7 +64,7 @@ class TransformTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean cost of a batch that is loaded in this process, without workers, and its parts."""
+    """Mean cost of a batch, and of its parts, if loaded in this process without workers."""
 
     batch_ns: float
     items_ns: float
