@@ -174,7 +174,10 @@ class PausedWait:
 
 
 def _requester(depth: int, iterator: object) -> _Place | None:
-    """Return the position of the generator that requests a batch; None if no generator does."""
+    """Return the position of the generator that requests a batch; None if no generator does.
+
+    For ``depth``, see ``_requester_frame``.
+    """
     frame = _requester_frame(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None

@@ -369,7 +369,7 @@ class InferredStep:
         self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
-        """Note the end of a moment at ``at_ns``."""
+        """Note that a moment ended at ``at_ns``, which completes a step that it has updated."""
         self.now_ns = at_ns
         if self.is_updating:
             self.is_updating, self._whole_ns = False, at_ns
