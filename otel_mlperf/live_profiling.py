@@ -61,7 +61,7 @@ class StoppedRank(NamedTuple):
 
 
 def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
-    """Return the journals of ``ranks`` by rank, or if it is empty of all ranks on this node.
+    """Return the journals of ``ranks`` on this node by rank; an empty list means all ranks.
 
     Raises:
         NotRunning: no process of the run is running on this node.
@@ -102,7 +102,7 @@ def request_windows(journals: dict[int, Path], steps: int) -> list[PendingReques
 
 
 def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
-    """End the requested windows, and yield a result per rank; a failure leaves other ranks stopped.
+    """End each rank's requested window and yield the result; a failure undoes no earlier stop.
 
     Raises:
         JournalError: a process has ended, or does not check for requests.
@@ -186,14 +186,14 @@ def wait_for_trace(run: RunFolder, asked: PendingRequest) -> Path | str:
 
 
 def take_back(asked: PendingRequest) -> Literal["taken back", "goes on", "ended"]:
-    """Withdraw a request whose window has not started; return what became of the window."""
+    """Withdraw a request if its window has not started; return what became of the request."""
     if asked.control.withdraw(asked.request):
         return "taken back"
     return "goes on" if asked.control.answer(asked.request) is None else "ended"
 
 
 def has_agent(asked: Iterable[PendingRequest]) -> bool:
-    """Return whether an agent reads the journal of any of these ranks, and thus their traces."""
+    """Return whether an agent has read a journal of these ranks; only then will it read traces."""
     return any(each.control.word(Word.BEAT) for each in asked)
 
 

@@ -74,10 +74,7 @@ class WindowQueue:
         return bool(self._ready or self._current)
 
     def look(self, state: AgentState) -> bool:
-        """Find new profiler windows; return whether there are any.
-
-        A window found here is converted only after the next call of ``stored``.
-        """
+        """Find new windows; return whether there are any. They wait until ``stored`` is called."""
         try:
             names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
         except OSError:
@@ -98,21 +95,14 @@ class WindowQueue:
         return instance in state.ranks
 
     def stored(self) -> None:
-        """Release all windows found so far for conversion.
-
-        Must be called after a flush, because a conversion reads the windows' sections from the
-        tables.
-        """
+        """Release found windows for conversion, because the tables contain their sections now."""
         known = {*self._ready, self._current}
         self._ready += [
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES
         ]
 
     def step(self, state: AgentState) -> list[WindowConverted]:
-        """Start and end conversions without blocking; return an event for each finished window.
-
-        A window is finished if it was converted or if its last try failed.
-        """
+        """Start and end conversions without blocking; return an event for each finished window."""
         ended: list[WindowConverted] = []
         if self._child is not None:
             ended = self._ended(self._child)
@@ -202,10 +192,7 @@ class WindowQueue:
         self._kill()
 
     def forget(self, state: AgentState) -> None:
-        """Remove the result files of finished windows.
-
-        ``state`` must have been written to disk before.
-        """
+        """Remove the result files of all windows in ``state``, which must have been written."""
         for name in state.windows.keys() - self._forgotten:
             with contextlib.suppress(OSError):
                 self._result(name).unlink(missing_ok=True)
@@ -213,10 +200,7 @@ class WindowQueue:
 
 
 def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Yield item count and body of each request of a converted window.
-
-    The body is None if the result file is missing, damaged or replaced by another conversion.
-    """
+    """Yield item count and body of each request of a converted window; the body is None if lost."""
     path, at = folder / os.path.basename(event.file), event.begin
     # Compare checksums: another conversion may have replaced the file, with other offsets.
     contents = _read(path)

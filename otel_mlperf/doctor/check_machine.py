@@ -81,7 +81,7 @@ def check_gpu(driver: Path) -> Check:
 
 
 def check_shared_memory(folder: str) -> Check:
-    """Check whether a journal of the default size fits into shared memory."""
+    """Check whether a journal of default size fits into shared memory, mounted at ``folder``."""
     if IS_WINDOWS:
         return Check("ok", "shared memory", "not used on Windows")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):

@@ -1,7 +1,7 @@
 """Target run of an imported trace: an existing or a new run, and its rows of table ``processes``.
 
-An import only adds to a recorded run. A run that an import created has no recorded processes:
-each rank gets a process row that is derived from its traces.
+An import only adds to a recorded run. A run that an import created has no recorded processes: each
+rank gets a process row that is derived from its traces.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def belongs_to(
 ) -> tuple[RunFolder | None, Window | None]:
     """Return the run that recorded the trace, with its window; ``(run, None)`` if no run did.
 
-    ``is_new``: the requested run does not exist yet, so no trace is a window of it.
+    If ``is_new``, the requested run does not exist yet, so that no trace is a window of it.
     """
     if is_new or not trace.is_file():
         return run, None  # A missing file is reported later, when it is read.
@@ -68,13 +68,12 @@ def belongs_to(
 
 
 def _run_of(trace: Path) -> Path:
-    """Return the run folder: the parent of the windows folder, or else the trace's own folder."""
     folder = trace.resolve().parent
     return folder.parent if folder.name == FOLDER else folder
 
 
 def make_run(name: str, run_id: str, converted: Conversion) -> RunFolder:
-    """Create the run folder for imported traces and return the run.
+    """Create a run folder for the imported trace ``converted``, and return the run.
 
     Raises:
         ConfigError: the folder cannot be created.

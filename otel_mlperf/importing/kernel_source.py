@@ -28,8 +28,8 @@ def find_source(
     Args:
         source: name of a run, or path of a trace.
         by: grouping of the rows.
-        rank: count only this rank of a run.
-        step: count only this step.
+        rank: rank of a run to count; None for all ranks.
+        step: step to count; None for all events.
         capture: for a trace that replays CUDA graphs, the trace of their capture.
 
     Raises:

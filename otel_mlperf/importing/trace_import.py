@@ -41,7 +41,7 @@ _BINARY: Final = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 def without_descriptions(paths: list[Path]) -> list[Path]:
     """Return the paths without window descriptions, which ``profiles/*.json`` also matches.
 
-    Paths without any trace are returned unchanged.
+    If no path is a trace, all paths are returned.
     """
     traces = [path for path in paths if not path.name.endswith(WINDOW_SUFFIX)]
     return traces or paths
@@ -72,6 +72,9 @@ class Importer:
 
     def __init__(self, budget: str, rank: int | None, capture: Path | None = None) -> None:
         """Create an importer; ``capture`` is a trace of the capture of replayed CUDA graphs.
+
+        ``budget`` is the text of ``--budget``, and ``rank`` is assumed if a trace does not record
+        one.
 
         Raises:
             UsageError: ``budget`` is invalid.
@@ -106,7 +109,7 @@ class Importer:
         self._run_id = self._run.facts.id if self._run else os.urandom(16).hex()
 
     def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
-        """Send imported spans to a server; ``stack`` closes the connection."""
+        """Send imported spans to a server; ``stack`` closes the connection when it ends."""
         from otel_mlperf.otlp.grpc_client import open_client
 
         self._client = stack.enter_context(closing(open_client(settings)))
@@ -138,6 +141,9 @@ class Importer:
     ) -> Iterator[Imported]:
         """Import the traces in order; pass the error of a failed trace to ``say`` and skip it.
 
+        ``progress`` returns the function that receives the number of bytes read of a trace (None:
+        no such function).
+
         Raises:
             StoreError: the run folder cannot be read or written.
             Unreachable: the server does not accept the spans.
@@ -152,10 +158,10 @@ class Importer:
                 yield imported
 
     def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
-        """Import one trace and return its summary.
+        """Import one trace and return its summary; ``progress`` receives the number of bytes read.
 
         Raises:
-            TraceError: no part of it can be read.
+            TraceError: no part of the trace can be read.
             StoreError: the run folder cannot be read or written.
             Unreachable: the server does not accept the spans.
         """
@@ -195,7 +201,6 @@ class Importer:
         )
 
     def _known_ranks(self) -> set[int | None]:
-        """Return the ranks whose windows are in the run."""
         from otel_mlperf.store.table_reader import Store
 
         if self._run is None:
@@ -203,7 +208,7 @@ class Importer:
         return {rank for (rank,) in Store(self._run.path).rows("SELECT DISTINCT rank FROM windows")}
 
     def _store(self, converted: Conversion) -> dict[str, Any]:
-        """Store the conversion in the requested run, unless empty; return fields of the summary."""
+        """Store the conversion in the requested run, if any; return fields of the summary."""
         from otel_mlperf.importing.imported_run import (
             find_mismatch,
             is_made,
@@ -246,7 +251,6 @@ class Importer:
     def _send(
         self, converted: Conversion, resource: dict[str, Any], client: OtlpClient
     ) -> tuple[int, int]:
-        """Send the spans; return how many the server accepted and how many it refused."""
         from otel_mlperf.replay.span_requests import deliver
 
         refused = sum(deliver(client, body) for _, body in requests(converted, resource))
@@ -287,7 +291,8 @@ def parse_budget(text: str) -> Budget | None:
 def budget_of(window: Window | None, ranks: Callable[[Trace], int], trace: Trace) -> Budget:
     """Return the budget that the agent would use, so that an imported window sends the same spans.
 
-    ``ranks`` returns the number of ranks that share a step's budget; only called without a window.
+    ``ranks`` returns the number of ranks that share a step's budget; it is only called if
+    ``window`` is None.
     """
     from otel_mlperf.agent.model.agent_options import read_options
 

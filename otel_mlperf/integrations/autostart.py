@@ -83,7 +83,6 @@ def _request_recording(request: Autostart, folder: str = "") -> None:
 
 
 def _follow(request: Autostart, run: Run, *, is_starter: bool) -> None:
-    """Record programs that this program starts, or that replace it by ``exec``."""
     from otel_mlperf.integrations.program_exec import watch_exec
 
     if run.path is None:
@@ -154,7 +153,6 @@ def join(name: str, who: Identity) -> None:
 
 
 def _end(run: Run) -> None:
-    """End the run, with the exception that ends the process, if there is one."""
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
         error = error.__context__  # torch logs the cause and exits with a code

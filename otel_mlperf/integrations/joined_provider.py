@@ -242,7 +242,7 @@ def _listen(folder: str, instance: str) -> socket.socket:
 
 
 def _close_in_child() -> None:
-    """Close inherited sockets in a forked child: the agent must notice the end of the parent."""
+    """Close inherited sockets in a forked child, so that the agent notices the parent's end."""
     while _open:
         _open.pop().close()
 

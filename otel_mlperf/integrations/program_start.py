@@ -77,7 +77,6 @@ def _is_launcher(program: Sequence[str]) -> bool:
 
 
 def _python(program: Sequence[str]) -> list[str]:
-    """Return the command that runs a script or module with this interpreter and its options."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError(
             "run: this Python was started with -E, -I or -S, which keep recording from starting; "

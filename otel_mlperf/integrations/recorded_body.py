@@ -129,7 +129,7 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
 
 
 def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures], dict[str, float]]:
-    """Return the last phase's name, and times and rates of its steps; all empty without a step."""
+    """Return the phase (``train``, if it has steps), times and rates; all empty without a step."""
     if not len(batch.steps):
         return "", [], {}
     steps = _ended_steps(batch, state)

@@ -51,7 +51,7 @@ _PATH: Final = "PYTHONPATH"
 
 
 class _Starts:
-    """Whether child processes are notified of the run (not if the program reports it itself)."""
+    """State of process starts: whether children are notified of the run, and their number."""
 
     are_notified = False
     is_join_seen = False

@@ -1,1 +1,1 @@
-"""Journals: files in shared memory that processes write and the agent reads."""
+"""Journals: files in shared memory that training processes write and the agent reads."""

@@ -1,7 +1,7 @@
 """Bulletin: file in which the agent publishes readings and warnings to the node's processes.
 
-The file is stored next to the journals. It contains the latest readings of each source and the
-active warnings. It is replaced atomically, so that readers never see a partial file.
+The file is stored next to the journals. It contains the latest readings of each sensor source and
+the active warnings. It is replaced atomically, so that readers never see a partial file.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE = "readings"
-"""Name of the file in the folder of the journals."""
+"""Name of the bulletin in the folder of the journals."""
 GPUS = "gpu"
 TASK_GPUS = "task_gpus"
-"""Sources: GPUs that the agent reads itself, and GPUs that samplers read for it."""
+"""Names of sources: GPUs that the agent reads itself, and GPUs that samplers read for it."""
 
 
 class Reading(msgspec.Struct, array_like=True, frozen=True):
-    """Reading: one value of one series."""
+    """One value of one metric series."""
 
     journal: str
-    """File name of the journal of the reading's rank; empty for the node."""
+    """File name of the journal of the rank to which the reading belongs; empty for the node."""
     metric: str
     labels: dict[str, str]
     value: float
 
 
 class Group(msgspec.Struct, array_like=True, frozen=True):
-    """Readings of one source."""
+    """Readings of one sensor source."""
 
     monotonic_ns: int
-    """Time of the reading."""
+    """Time of the readings."""
     readings: list[Reading]
     before_ns: int = 0
     """Time of the previous readings; 0 if there are none."""
@@ -47,15 +47,15 @@ class Group(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RunWarning(msgspec.Struct, array_like=True, frozen=True):
-    """Active warning: the argument of ``on_warning`` callbacks."""
+    """Active warning, which is the argument of ``on_warning`` callbacks."""
 
     rule: str
-    """Name of the rule in the findings table."""
+    """Name of the warning's rule in the findings table."""
     journal: str
     """Journal of the rank, as in ``Reading``."""
     labels: dict[str, str]
     value: float
-    """Value compared with the threshold when the warning started."""
+    """Value that was compared with the threshold when the warning started."""
     since_unix_ns: int
     summary: str
     """Description of the problem."""
@@ -67,7 +67,7 @@ class Published(msgspec.Struct, frozen=True):
     """Content of the bulletin."""
 
     groups: dict[str, Group]
-    """Groups by source: ``host``, ``process``, ``gpu``, …"""
+    """Readings by source: ``host``, ``process``, ``gpu``, …"""
     warnings: list[RunWarning]
 
 
@@ -75,7 +75,7 @@ _decode = msgspec.msgpack.Decoder(Published).decode
 
 
 def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunWarning]) -> None:
-    """Write the bulletin.
+    """Write the bulletin into ``folder``; ``groups`` are the readings by source.
 
     Raises:
         OSError: the folder was removed, or there is no room.
@@ -86,7 +86,7 @@ def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunW
 
 
 def read_readings(folder: str) -> Published | None:
-    """Return the content of the bulletin; None if missing or from another version."""
+    """Return the content of the bulletin in ``folder``; None if missing or from another version."""
     try:
         with open(os.path.join(folder, FILE), "rb", opener=open_without_links) as file:
             return _decode(file.read())
@@ -96,7 +96,7 @@ def read_readings(folder: str) -> Published | None:
 
 
 def drop_readings(folder: str) -> None:
-    """Remove the bulletin, when the agent ends."""
+    """Remove the bulletin from ``folder``, if it exists."""
     for name in (FILE, f"{FILE}.new"):
         try:
             os.unlink(os.path.join(folder, name))

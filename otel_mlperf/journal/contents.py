@@ -1,10 +1,10 @@
 """Schemas of a journal's entries and payloads, and their validating decoders.
 
-Content that violates a schema was overwritten, for example by a bug in the program's native code.
+Content that violates a schema was overwritten, for example by a bug in the user's native code.
 Validation limits the damage to the overwritten content.
 
-The device times of all sections of one root are a separate payload. The device clock in it starts
-at the first stamp.
+The device times of all sections of one root are a separate payload. Their device clock starts at
+the first stamp.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _Id = Annotated[int, msgspec.Meta(ge=0)]
 class SectionTimes(msgspec.Struct, frozen=True, array_like=True):
     """Times of one section's stamps, in ns after the first stamp of the payload.
 
-    The host records a stamp in a stream, and the device completes it later.
+    The host records a stamp in a stream, and the device completes the stamp later.
     """
 
     span: _Id
     entry: _Id
     is_same_stream: bool
-    """Whether its stamps are in the stream of the first section's stamps."""
+    """Whether the section's stamps are in the stream of the first section's stamps."""
     host_begin: _Time
     """Time at which the host recorded the start stamp, host clock."""
     host_end: _Time
@@ -37,19 +37,19 @@ class SectionTimes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeviceTimes(msgspec.Struct, frozen=True, array_like=True):
-    """Device times of sections with the same root, stored as ``d`` of a payload."""
+    """Device times of sections with the same root, stored under key ``d`` of a payload."""
 
     root: _Id
-    """Span id of the root of their trace."""
+    """Span id of the root of the sections' trace."""
     device: _Id
     is_step: bool
     """Whether the first section is the step itself."""
     is_mixed: bool
-    """Whether part of the step is excluded from its time: a validation or a checkpoint."""
+    """Whether a validation or a checkpoint inside the step is excluded from the step's time."""
     host_ns: _Time
     """Time at which the host recorded the first stamp, monotonic ns."""
     device_ns: _Time
-    """Time at which the device completed the first stamp, device clock."""
+    """Time at which the device completed the first stamp, device clock in ns."""
     low: _Time
     """Lower bound of host clock minus device clock in ns, derived from these stamps."""
     high: _Time
@@ -89,17 +89,17 @@ class Payload(TypedDict, total=False):
     v: list[_Event]
     """Events added through the OpenTelemetry API: monotonic time in ns, name, attributes."""
     w: _Size
-    """Number of events dropped for lack of room."""
+    """Number of events dropped because of the limit of events."""
     r: bool
     """Whether the parent span belongs to another process."""
     n: _Value
-    """Samples of a step."""
+    """Number of samples of a step."""
     t: _Value
-    """Tokens of a step."""
+    """Number of tokens of a step."""
     m: _Value
-    """Elements of the batches of a step."""
+    """Number of elements in the batches of a step."""
     f: _Value
-    """Floating point operations of a step."""
+    """Number of floating point operations of a step."""
     x: _Size
     """Time in ns inside the section that is excluded from its duration."""
     u: list[_Used | None]
@@ -107,16 +107,16 @@ class Payload(TypedDict, total=False):
     g: list[list[_Size]]
     """Shares of aggregated sections in a step (see ``layout``)."""
     c: str
-    """Tracestate of a foreign trace."""
+    """Tracestate of a trace that a remote caller started."""
     d: DeviceTimes
-    """Device times of sections; such a payload belongs to no row."""
+    """Device times of sections. Such a payload belongs to no row."""
 
 
 _payload: Final = msgspec.msgpack.Decoder(Payload).decode
 
 
 def parse_payload(text: bytes) -> Any:
-    """Decode a payload.
+    """Decode a payload (see ``Payload``).
 
     Raises:
         ValueError: the payload is invalid.
@@ -128,7 +128,7 @@ def parse_payload(text: bytes) -> Any:
 
 
 def parse_entry(text: bytes) -> list[Any]:
-    """Decode an entry (see ``journal.layout``).
+    """Decode an entry (see ``journal.layout``); return its items, of which the first is the kind.
 
     Raises:
         ValueError: the entry is invalid.

@@ -22,7 +22,7 @@ _LOCK_WAIT_S: Final = 3.0
 
 
 def is_served(folder: Path) -> bool:
-    """Return whether an agent has locked the folder."""
+    """Return whether an agent has locked the folder of journals."""
     # Non-blocking open: another user may have created a pipe with that name.
     with suppress(OSError), open(folder / LOCK, "rb", opener=open_without_links) as lock:
         try:
@@ -33,7 +33,10 @@ def is_served(folder: Path) -> bool:
 
 
 class OnlyOne:
-    """Exclusive, reentrant lock on a folder; as a context, False if another agent has the lock."""
+    """Exclusive, reentrant lock on a folder.
+
+    As a context: False if another process has the lock.
+    """
 
     def __init__(self, folder: Path, lock: str = LOCK) -> None:
         self._path = folder / lock
@@ -50,9 +53,9 @@ class OnlyOne:
         return True
 
     def keeps(self) -> bool:
-        """Return whether this process still has the lock; re-create a removed lock file.
+        """Return whether this process still has the lock. A removed lock file is created again.
 
-        Returns False once another process has locked the current file.
+        If another process has locked the current file in the meantime, the result is False.
         """
         with suppress(OSError):
             if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
@@ -63,7 +66,7 @@ class OnlyOne:
         return self._locks() or not self._path.exists()
 
     def _locks(self) -> bool:
-        """Try to acquire the lock on the current lock file; return whether it was acquired."""
+        """Try to lock the current lock file; return whether the lock was acquired."""
         self.__exit__()
         try:
             flags = os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW

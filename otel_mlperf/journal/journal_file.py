@@ -1,4 +1,4 @@
-"""Creation of a journal file, and its re-creation after it was removed.
+"""Creation of a journal file, and its re-creation after the file was removed.
 
 Logging out (``RemoveIPC`` of systemd) or a clean-up job may remove files in shared memory. Mapped
 memory stays intact, but an agent that starts later cannot find the file. The content is therefore
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SHARED: Final[int] = getattr(mmap, "MAP_SHARED", 0) | getattr(mmap, "MAP_POPULATE", 0)
 _MAP_FIXED: Final = 0x10
-"""MAP_FIXED of Linux and macOS: replaces the existing mapping at the address."""
+"""MAP_FIXED of Linux and macOS, which replaces the existing mapping at the address."""
 _FAILED: Final = (1 << 64) - 1
 
 
@@ -43,6 +43,9 @@ def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[
     Returns:
         The mapping; the descriptor with the lock (closing any descriptor of the file releases the
         lock); and the descriptors that closing the mapping closes.
+
+    Raises:
+        JournalError: the file exists, or there is no room for it.
     """
     fd = _create(path, size)
     try:
@@ -57,8 +60,9 @@ def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[
 def map_scratch(path: str, size: int) -> mmap.mmap:
     """Return memory of ``size`` bytes that is never read, for stores after recording has ended.
 
-    It is allocated together with the journal, because later there may be no memory left (at the end
-    of a run, or in a forked child). It occupies only address space until it is written.
+    The memory is allocated together with the journal ``path``, because later there may be no memory
+    left (at the end of a run, or in a forked child). It occupies only address space until it is
+    written.
 
     Raises:
         JournalError: there is no memory.
@@ -70,7 +74,7 @@ def map_scratch(path: str, size: int) -> mmap.mmap:
 
 
 def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
-    """Replace the file behind the mapping by a new file ``path`` with the same content.
+    """Replace the file behind a mapping with a new file ``path`` that has the same content.
 
     Blocks all other Python threads for some milliseconds.
 
@@ -79,7 +83,7 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
         as long as a reader may use the old file.
 
     Raises:
-        JournalError: there is no room, or a system call failed; the mapping is unchanged.
+        JournalError: there is no room, or a system call failed. The mapping is unchanged.
     """
     size, temporary = len(mapped), f"{path}.new"
     fd = _create(temporary, size)
@@ -96,16 +100,12 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
 
 
 def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
-    """Copy mapped memory to the file, and map the file at the same addresses.
-
-    Raises:
-        OSError: a system call failed.
-    """
     import ctypes  # costs 5 ms, and is needed only here
 
     libc, access = _libc(), mmap.PROT_READ | mmap.PROT_WRITE
     old = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-    # Closing this mapping closes a descriptor of the file: it must be closed before locking.
+    # Closing this mapping closes a descriptor of the file, so that it must be closed before
+    # locking.
     with mmap.mmap(fd, size, _SHARED) as new:
         copy = partial(libc.memmove, ctypes.addressof(ctypes.c_char.from_buffer(new)), old, size)
         map_onto = partial(libc.mmap, old, size, access, _SHARED | _MAP_FIXED, fd, 0)
@@ -147,7 +147,7 @@ def _without_pause(*calls: Callable[[], Any]) -> Any:
 
 
 def close_mapped(buffer: mmap.mmap, of_buffer: list[OwnDescriptor]) -> None:
-    """Close a mapping of `create_mapped`, unless that would close a file of the program.
+    """Close a mapping of ``create_mapped``, unless this would close a file of the user's program.
 
     Raises:
         BufferError: the mapping is still referenced.

@@ -4,7 +4,7 @@ Journals are stored in shared memory. In a file on disk, a single store was meas
 to 9 ms while another process wrote to the disk; on tmpfs it stayed below 1 ms.
 
 Rows that were moved out of a ring before an agent could read them are in ``<journal>.moved``, next
-to the journal. The file contains all rows of the first slots, in order; the ring contains the rows
+to the journal. This file contains all rows of the first slots, in order. The ring contains the rows
 after them.
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 SHARED_MEMORY = find_shared_memory()
 SUFFIX = ".journal"
 ROOM = "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans"
-"""Recommended action after a journal was full."""
+"""Recommended action if a journal was full."""
 SMALLEST_ROWS = 1 << 11
 """Minimum number of rows: a journal of about 256 KiB."""
 _SHARE = 64
-"""Inverse of the maximum share of free shared memory per journal: DataLoader workers need it too.
-"""
+"""A journal may use at most this fraction (1/64) of free shared memory, which DataLoader workers
+need too."""
 
 
 def journal_folder(
@@ -41,7 +41,7 @@ def journal_folder(
 ) -> str:
     """Return the folder for a run's journals on this node, the same in all processes of the user.
 
-    Without a writable tmpfs, it is inside the run folder. ``key`` identifies the run folder
+    Without a writable tmpfs, the folder is inside the run folder. ``key`` identifies the run folder
     (default: the key in its ``run.json``).
     """
     shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=user_id(), key=key)
@@ -59,7 +59,8 @@ def folders_of_run(
 ) -> tuple[str, str]:
     """Return both possible folders of a run's journals: in shared memory, and in the run folder.
 
-    ``user`` is the owner of the journals (default: the owner of the run folder).
+    ``user`` is the owner of the journals (default: the owner of the run folder). ``key`` identifies
+    the run folder (default: the key in its ``run.json``).
     """
     # Imported late: it loads msgspec, and the agent's ``FirstLook`` must not wait for that.
     from otel_mlperf.run_files.run_file import read_key
@@ -81,8 +82,8 @@ def folders_with_journals(shared_memory: str = SHARED_MEMORY) -> list[Path]:
 def journals_in(*folders: str | Path) -> list[Path]:
     """Return the paths of journals in the folders, sorted by name within each folder.
 
-    Folders that are missing or unreadable are skipped. So are files that a user other than the
-    folder's owner has created, or could have created.
+    Folders that are missing, unreadable or unsafe are skipped, and so are files that a user other
+    than the folder's owner has created, or could have created.
     """
     return [
         Path(folder, name)
@@ -99,10 +100,10 @@ def is_own(folder: str | Path) -> bool:
 
 
 def _owner(folder: str | Path) -> int | None:
-    """Return the owner of a journal folder, or None if the folder is not safe.
+    """Return the owner of a journal folder; None if the folder is missing or not safe.
 
-    It is safe if its parent has the same owner, and no other user may write to either: who may
-    write to the parent could replace the folder.
+    A folder is safe if its parent has the same owner, and no other user may write to either: a user
+    who may write to the parent could replace the folder.
     """
     try:
         owner = os.lstat(folder).st_uid
@@ -114,7 +115,6 @@ def _owner(folder: str | Path) -> int | None:
 
 
 def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
-    """Return whether a path is of this file type, owned by ``owner``, and not world-writable."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -123,12 +123,12 @@ def _is_of(path: str | Path, owner: int, kind: Callable[[int], bool]) -> bool:
 
 
 def new_journal_name(rank: int, pid: int) -> str:
-    """Return a unique file name for a new journal of a process."""
+    """Return a unique file name for a new journal of process ``pid``."""
     return f"{rank}-{pid}-{os.urandom(4).hex()}{SUFFIX}"
 
 
 def rank_of(journal: str | Path) -> int | None:
-    """Return the rank in the name of a journal; None if the name has another format."""
+    """Return the rank in the file name of a journal; None if the name has another format."""
     rank = os.path.basename(journal).partition("-")[0]
     return int(rank) if rank.isdecimal() else None
 
@@ -171,7 +171,7 @@ def make_private(folder: str) -> None:
 
 
 def fitting_rows(folder: str, wanted: int) -> int:
-    """Return the number of rows to use: a power of two, at most ``wanted``, that fits in memory."""
+    """Return the number of rows for a journal in ``folder``: a power of two, at most ``wanted``."""
     room = os.statvfs(folder)
     share = room.f_bavail * room.f_frsize // _SHARE
     rows = 1 << max(wanted, SMALLEST_ROWS).bit_length() - 1
@@ -181,19 +181,19 @@ def fitting_rows(folder: str, wanted: int) -> int:
 
 
 def moved_path(journal: str) -> str:
-    """Return the path of the file for rows that were moved out of a journal's ring."""
+    """Return the path of the file with the rows that were moved out of a journal's ring."""
     return f"{journal}.moved"
 
 
 def count_moved(journal: str) -> int:
-    """Return the number of moved rows, which are those of the first slots; 0 without a file."""
+    """Return the number of moved rows, i.e. those of the first slots; 0 if there is no file."""
     with suppress(OSError):
         return os.stat(moved_path(journal), follow_symlinks=False).st_size // ROW_BYTES
     return 0
 
 
 def read_moved(journal: str, first: int, last: int) -> bytes:
-    """Return the moved rows of the slots ``first`` to ``last``.
+    """Return the bytes of the moved rows of slots ``first`` to ``last`` (inclusive).
 
     Raises:
         OSError: the file was removed.
@@ -206,6 +206,6 @@ def read_moved(journal: str, first: int, last: int) -> bytes:
 
 
 def drop_moved(journal: str) -> None:
-    """Remove the file of moved rows, if it exists."""
+    """Remove the file with a journal's moved rows, if it exists."""
     with suppress(OSError):
         os.unlink(moved_path(journal))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _TIMES: Final = (Word.STEP_TIME, Word.END_TIME, Word.BEAT)
 _MIN_EVENT_NS: Final = 100
-"""Minimum time between counted events, from which an upper bound of counters is computed."""
+"""Minimum time between counted events. An upper bound of counters is computed from it."""
 _PLAUSIBLE_COUNT: Final = 1 << 20
 """Counter value that is plausible at any time."""
 OPEN_TYPE: Final = np.dtype(
@@ -54,7 +54,7 @@ OPEN_TYPE: Final = np.dtype(
 
 
 def as_rows(table: Rows, end_ns: int) -> Rows:
-    """Return open sections as section rows that end at ``end_ns``."""
+    """Return sections of an open-section table as section rows that end at ``end_ns``."""
     rows = np.zeros(len(table), ROW_TYPE)
     for field in ("span", "parent", "root", "track", "start", "name"):
         rows[field] = table[field]
@@ -69,7 +69,7 @@ class JournalReader:
         path: the file, which is opened unless ``buffer`` is given.
         buffer: the writer's own mapping. A process that writes a journal must not open its file
             again, because closing any descriptor of the file releases the lock.
-        is_writable: whether the reader may store its header words; else the file is mapped for
+        is_writable: whether the reader may store its header words. If False, the file is mapped for
             reading only.
 
     Raises:
@@ -126,7 +126,7 @@ class JournalReader:
     def _read_meta(self) -> JournalMeta:
         (length,) = struct.unpack_from("<I", self._map, META_AT)
         text = self._map[META_AT + 4 : min(META_AT + 4 + length, HEADER_BYTES)]
-        # Verify: with a damaged path, the agent would write to another folder.
+        # Verify the metadata: with a damaged path, the agent would write to another folder.
         if zlib.crc32(text) != self.words[Word.META_CHECK]:
             raise JournalError(
                 f"reading the journal {self.path}: what it says of its run was written over, or "
@@ -138,19 +138,19 @@ class JournalReader:
             raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
 
     def resume(self, first: int, holes: Iterable[int]) -> None:
-        """Continue at slot ``first`` with these holes, as stored by another reader."""
-        free = self.word(Word.TAIL)  # holes below were given up: their slots may be reused
+        """Continue at slot ``first`` with ``holes``, the position of another reader."""
+        free = self.word(Word.TAIL)  # earlier holes were given up: their slots may be reused
         self.ring.next, self.ring.holes = first, sorted(h for h in holes if h >= free)
 
     def go_on_after(self, other: JournalReader) -> None:
-        """Continue at the position of ``other``, the reader of the removed file."""
+        """Continue at the position of ``other``, which reads the removed file of this journal."""
         self.resume(other.ring.next, other.ring.holes)
         # The old file may have newer values than the copy; these words only grow.
         for word in (Word.DURABLE, Word.STORED, Word.TABLES_UNTIL):
             self.set_word(word, max(self.word(word), other.word(word)))
 
     def take(self, *, final: bool = False) -> Rows:
-        """Return all rows published since the last call; ``final`` is as in ``RingScan.take``."""
+        """Return all rows published since the last call. ``final`` is as in ``RingScan.take``."""
         # Must be read before the rows: CLOSED is stored after the last row, so that a poll that
         # starts after CLOSED sees all rows. Otherwise rows stored in between would be lost.
         self._was_closed = is_closed(self.words)
@@ -160,7 +160,6 @@ class JournalReader:
         return np.concatenate((moved, self.ring.take(final=final)))
 
     def _take_moved(self) -> Rows:
-        """Return the rows that were moved out of the ring before a reader could read them."""
         text, first = b"", self.ring.next
         self.ring.next = self._moved + 1
         with suppress(OSError):
@@ -170,7 +169,7 @@ class JournalReader:
         return rows
 
     def drop_moved(self, next_: int) -> None:
-        """Remove the file of moved rows if all of them are before ``next_``, i.e. in the tables."""
+        """Remove the file of moved rows if all their slots are before ``next_``."""
         if 0 < self._moved < next_:
             drop_moved(self.path)
 
@@ -189,7 +188,7 @@ class JournalReader:
         return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
 
     def open_sections(self) -> Rows:
-        """Return a copy of the open-section table; some entries may already have a row."""
+        """Return a copy of the open-section table, whose sections may already have rows."""
         table = self._table.copy()
         # The name is stored last: an entry without it is incomplete.
         is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
@@ -218,7 +217,7 @@ class JournalReader:
         return lost + self.ring.take_lost_count(min(head, self.ring.next))
 
     def damaged_entries(self) -> int:
-        """Return the number of entries damaged or cut off since the last call (named ``other``)."""
+        """Return the number of entries lost since the last call, whose names become ``other``."""
         count, self._entries.damaged = self._entries.damaged, 0
         return count + self._chunks.take_lost_count()
 
@@ -228,11 +227,11 @@ class JournalReader:
         return len(self.ring)
 
     def word(self, word: Word) -> int:
-        """Return one header word."""
+        """Return the value of one header word."""
         return int(self.words[word])
 
     def counted(self, words: Iterable[Word]) -> dict[int, int]:
-        """Return the values of the words that are not 0 and plausible (not overwritten)."""
+        """Return the values of those ``words`` that are not 0 and plausible (not overwritten)."""
         values = ((word, self.word(word)) for word in words)
         return {int(word): value for word, value in values if 0 < value < self._limit(word)}
 
@@ -257,12 +256,13 @@ class JournalReader:
 
     def free(self) -> None:
         """Free the slots that were read, up to the first hole."""
-        # A single 8-byte store, after all rows below were copied: the writer may then reuse them.
+        # A single 8-byte store, after all rows below were copied: the writer may then reuse their
+        # slots.
         self.words[Word.TAIL] = max(self.ring.freeable(), self._moved + 1)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last poll has read all rows of a closed journal."""
+        """Whether the journal is closed, and the last poll has read all of its rows."""
         return self._was_closed and self.ring.next > self.word(Word.HEAD)
 
     @property
@@ -272,7 +272,7 @@ class JournalReader:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process still records: it is alive and has not closed the journal."""
+        """Whether the process still records: it is alive and has not closed the journal."""
         return self.is_owned and not is_closed(self.words)
 
     @property
@@ -282,16 +282,16 @@ class JournalReader:
 
     @property
     def is_removed(self) -> bool:
-        """Whether the file was removed; the mapping stays readable."""
+        """Whether the file was removed. The mapping stays readable in that case."""
         return self._fd >= 0 and not os.fstat(self._fd).st_nlink
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file was truncated: reading the missing part would raise SIGBUS."""
+        """Whether the file was truncated, so that reading the missing part would raise SIGBUS."""
         return self._fd >= 0 and os.fstat(self._fd).st_size < len(self._map)
 
     def close(self) -> None:
-        """Release the mapping. Arrays that were returned are copies and stay valid."""
+        """Release the mapping. Returned arrays stay valid, because they are copies."""
         del self._table, self._cells, self.ring, self._chunks
         self._release()
 
@@ -303,7 +303,8 @@ class JournalReader:
 
 
 def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
-    # Map for writing only if the reader frees slots: other readers then cannot damage the journal.
+    # Map for writing only if the reader frees slots, so that other readers cannot damage the
+    # journal.
     mode, access = os.O_RDONLY, mmap.ACCESS_READ
     if is_writable:
         mode, access = os.O_RDWR, mmap.ACCESS_WRITE

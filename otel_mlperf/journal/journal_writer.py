@@ -1,17 +1,17 @@
 """Writer of a journal, which never blocks.
 
-It uses no lock, no allocation, no disk and no thread, because sections also run in signal handlers
-and finalizers. Slots are allocated under a *lease*: a counter and an immutable end. All slots below
-``end`` are free. A thread that draws a slot at or above ``end`` needs the next lease, which exists
-as soon as the reader has moved the tail. A thread that still has an old lease also has the old end,
-so no slot is ever written twice. If there is no room, the row is dropped and counted.
+The writer uses no lock, no allocation, no disk and no thread, because sections also run in signal
+handlers and finalizers. Slots are allocated under a *lease*: a counter and an immutable end. All
+slots below ``end`` are free. A thread that draws a slot at or above ``end`` needs the next lease,
+which exists as soon as the reader has moved the tail. A thread that still has an old lease also has
+the old end, so no slot is ever written twice. If there is no room, the row is dropped and counted.
 
 Counters are words of a cast memoryview, written by one 8-byte store each. ``struct.pack_into``
-zeroes its target first, so that a reader, or a reader after SIGKILL, could see zero. That is
+zeroes its target first, so that a reader, or a reader after SIGKILL, could see zero. This is
 harmless for a row, which its last word publishes, but wrong for a counter.
 
 The writer has a copy of the header's values and stores it again at intervals, because a bug in the
-program's native code may have overwritten the header.
+user's native code may have overwritten the header.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ _SAID = tuple(
 )
 
 Pieces = Sequence[tuple[bytes, bytes]]
-"""Payload text, cut into parts; each part is a pair, the two halves of one row."""
+"""Payload text, cut into parts. Each part is a pair: the two text fields of one row."""
 
 
 class Lease:
-    """Range of slots that may be drawn, with a reference to the next lease once it exists."""
+    """Range of slots that may be drawn, with a reference to the next lease if that exists."""
 
     __slots__ = ("end", "next", "take")
 
@@ -84,7 +84,7 @@ class Lease:
 
 
 class Journal:
-    """Writer of one journal file.
+    """Writer of one journal file with ``rows`` rows.
 
     Attributes:
         words: the whole file as 8-byte integers; the index is the byte offset divided by 8.
@@ -153,13 +153,13 @@ class Journal:
             self.words[word] = self.said[word]
 
     def say(self, word: int, value: int) -> None:
-        """Store a header word."""
+        """Store ``value`` in a header word."""
         self.said[word] = self.words[word] = value
 
     def renew(self, lease: Lease, lost: int = Word.LOST_RING_FULL) -> int:
-        """Return a slot under a later lease, or 0 if the ring is full.
+        """Return a slot under a later lease than ``lease``, or 0 if the ring is full.
 
-        A full ring is counted in the header word ``lost`` (0: not counted).
+        In a full ring, the loss is counted in the header word ``lost`` (0: not counted).
         """
         while True:
             # Threads may run this concurrently, each with its own ``lease``. All follow the same
@@ -182,7 +182,7 @@ class Journal:
                 return slot
 
     def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
-        """Return the next slot; if the ring is full, count in word ``lost`` and return 0."""
+        """Return the next slot; if the ring is full, count it in header word ``lost``, return 0."""
         lease = self.lease
         # itertools.count advances within one bytecode, so that threads and signal handlers never
         # get the same number.
@@ -201,7 +201,7 @@ class Journal:
         flags: int,
         lost: int = Word.LOST_RING_FULL,
     ) -> bool:
-        """Write one row; if the ring is full, count in word ``lost`` and return False."""
+        """Write one row; if the ring is full, count the loss in word ``lost`` and return False."""
         slot = self.draw(lost)
         self.store(slot, start, end, span, parent, root, track, name, flags)
         return slot != 0
@@ -218,7 +218,7 @@ class Journal:
         name: int,
         flags: int,
     ) -> None:
-        """Write one row to a slot from ``draw``; do nothing if it is 0."""
+        """Write one row to a slot from ``draw``; do nothing if ``slot`` is 0."""
         if slot:
             at = self.shape.ring_at + ((slot & self._mask) << 6)
             # pack_into zeroes the row first and stores the fields in order, the slot number last. A
@@ -235,7 +235,7 @@ class Journal:
         return self.put_payload(span, self.pieces(content))
 
     def pieces(self, content: Mapping[str, object]) -> Pieces:
-        """Return ``content`` as pieces for ``put_payload``; empty if it cannot be encoded."""
+        """Return ``content`` as pieces for ``put_payload``; empty if too long or not encodable."""
         try:
             pieces = _pieces(self._encode(content))
         except Exception as error:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits
@@ -244,7 +244,7 @@ class Journal:
         return pieces if len(pieces) <= MAX_PARTS else ()
 
     def put_payload(self, span: int, pieces: Pieces) -> bool:
-        """Write the rows of a payload; return False if it is empty or there is no room."""
+        """Write a payload as rows; return False if ``pieces`` is empty or the ring is full."""
         if not pieces:
             self.count(Word.LOST_PAYLOADS)
         # The parts precede their row, so that a reader that sees the row finds them.
@@ -258,7 +258,7 @@ class Journal:
         return bool(pieces)
 
     def entry(self, content: Sequence[object]) -> int:
-        """Register an entry and return its number; OTHER if no number or room is left."""
+        """Register an entry and return its number, or OTHER if no number or room is left."""
         number = self._number()
         pieces = _pieces(self._encode(content))
         if number > MAX_ENTRIES or not self._write_chunks(number, pieces):
@@ -278,7 +278,7 @@ class Journal:
         return True
 
     def cell(self, entry_number: int) -> int:
-        """Allocate a cell and return the index of its first word; 0 if none is left (counted)."""
+        """Allocate a cell; return the index of its first word, or 0 (counted) if none is left."""
         cell = self._cell()
         if cell >= self.shape.cells or entry_number == OTHER:
             self.count(Word.LOST_CELLS)
@@ -288,7 +288,7 @@ class Journal:
         return word
 
     def count(self, word: int, by: int = 1) -> None:
-        """Add to a counter in the header. Atomic, because nothing here releases the GIL."""
+        """Add ``by`` to a counter in the header. Atomic, because nothing here releases the GIL."""
         self.said[word] += by
         self.words[word] = self.said[word]
 
@@ -317,7 +317,7 @@ class Journal:
         """Create the removed file again, in an existing folder, and continue in the new file.
 
         Raises:
-            JournalError: there is no room; the removed file is still used.
+            JournalError: there is no room. The removed file is still used.
         """
         file = move_to_new(self.path, self.buffer)
         # Keep the removed file open and locked until the next call: until then its reader has found
@@ -339,7 +339,6 @@ class Journal:
 
 
 def _pieces(text: bytes) -> Pieces:
-    """Return ``text`` with a length prefix, cut into parts of two halves."""
     framed = _LENGTH.pack(len(text)) + text
     parts = -(-len(framed) // PAYLOAD_BYTES)
     return list(_PIECE.iter_unpack(framed.ljust(parts * PAYLOAD_BYTES, b"\0")))

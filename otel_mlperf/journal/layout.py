@@ -28,7 +28,7 @@ of the run, or a key that a FOREIGN row has assigned to a trace of another proce
 step or run writes BEGIN before any row inside it. *number* is the user's step number; *n* counts
 steps from 0 in this process and phase (both signed). ``span`` of a VALUE row is the section in
 which ``log()`` was called. A MARK is a start point for queries of section statistics; a later mark
-with the same number replaces it. A mark of the program has a name and a step number; all other
+with the same number replaces it. A mark of the user has a name and a step number; all other
 marks have entry 0.
 
 **Payloads** are MessagePack maps of data that does not fit into a row (attributes, an exception). A
@@ -88,14 +88,14 @@ CELL_BYTES: Final = 64
 CHUNK_BYTES: Final = 64
 OPEN_BYTES: Final = 48
 MAX_ENTRIES: Final = 4096
-"""Maximum number of entries; later names are recorded as OTHER."""
+"""Maximum number of entries. Later names are recorded as OTHER."""
 OTHER: Final = 1
-"""Entry number used for every name beyond the limit."""
+"""Entry number used for every name above the limit."""
 PAYLOAD_BYTES: Final = 44
 MAX_PARTS: Final = 4095
 MAX_LABEL_SETS: Final = 2000
-"""Maximum number of labelled series in a journal; values of later series are added to one overflow
-series per name."""
+"""Maximum number of labelled series in a journal. Values of further series are added to one
+overflow series per name."""
 HISTOGRAM_SCALE: Final = 3
 """Scale of exponential histograms: eight buckets per factor of two, i.e. 4.5 % precision."""
 BUCKETS_IN_CELL: Final = 6
@@ -105,11 +105,12 @@ START: Final = 0
 EPOCH: Final = 1
 ASKED: Final = (2, 3)
 """Numbers of the marks that the package sets: start of the run, start of the epoch, and queries.
-Queries alternate between two numbers: a query still needs the mark of the previous query."""
+Queries alternate between two numbers, because a query still needs the mark of the previous
+query."""
 FIRST_PROGRAM_MARK: Final = 4
-"""First number for marks of the program."""
+"""First number for marks that the user's program sets."""
 MAX_PROGRAM_MARKS: Final = 16
-"""Maximum number of the program's marks for which sums are stored (the newest)."""
+"""Maximum number of the user's marks for which sums are stored (the newest ones)."""
 
 ROW: Final = struct.Struct("<QQQQQQIIQ")
 OPEN: Final = struct.Struct("<QQQQQQ")
@@ -117,9 +118,10 @@ PAYLOAD: Final = struct.Struct("<16sQ28sIQ")
 
 
 class Word(IntEnum):
-    """Index of each header word. The process writes words before TAIL, the agent TAIL and later.
+    """Index of each header word.
 
-    A command writes CONTROL and TABLES_REQUESTED.
+    The process writes words before TAIL, the agent TAIL and later words. A command writes CONTROL
+    and TABLES_REQUESTED.
     """
 
     MAGIC = 0
@@ -131,7 +133,7 @@ class Word(IntEnum):
     STATE = 6
     """One of State."""
     HEAD = 7
-    """Last slot that was allocated; stored, and never 0, once STATE is CLOSED."""
+    """Last slot that was allocated. Stored, and never 0, if STATE is CLOSED."""
     STEP = 8
     """The user's number of the step that was started last (signed)."""
     STEP_TIME = 9
@@ -153,7 +155,8 @@ class Word(IntEnum):
     LOST_PAYLOADS = 17
     """Number of payloads dropped from recorded rows."""
     LOST_OPEN = 18
-    """Number of sections recorded without being visible while open: the open table was full."""
+    """Number of sections recorded without being visible while open, because the open table was
+    full."""
     LOST_ENTRIES = 19
     """Number of names recorded as ``other``."""
     LOST_CELLS = 20
@@ -161,17 +164,18 @@ class Word(IntEnum):
     LOST_VALUES = 21
     """Number of ``log()`` values dropped because the ring was full."""
     INTERNAL_ERRORS = 22
-    """Number of exceptions in the recorder, which are not raised in the program."""
+    """Number of exceptions in the recorder, which are not raised in the user's program."""
     LOST_FRAME = 23
     """Number of BEGIN, CANCEL, FOREIGN and MARK rows (no items) dropped by a full ring."""
     CALLBACK_ERRORS = 24
-    """Number of exceptions raised by the program's callbacks."""
+    """Number of exceptions raised by the user's callbacks."""
     REDACTED = 25
     """Number of values redacted because they look like secrets."""
     META_CHECK = 26
     """CRC-32 of the metadata, which determine the folder to which the agent writes."""
     WATCH_TIME = 27
-    """Time in ns spent on detecting steps of an unchanged loop, besides the cost of sections."""
+    """Time in ns spent on detecting steps of an unchanged loop, in addition to the cost of
+    sections."""
     TAIL = 32
     """First slot that is not free: all slots below it may be written again."""
     DURABLE = 33
@@ -186,18 +190,18 @@ class Word(IntEnum):
     TABLES_REQUESTED = 38
     """Time of the last request to write the tables immediately, monotonic ns."""
     TABLES_UNTIL = 39
-    """Sections that ended before this time (monotonic ns) are in the tables; 0: none are."""
+    """The tables contain sections that ended before this time (monotonic ns); 0: none."""
 
 
 class State(IntEnum):
-    """State of the process's run, in the header word STATE."""
+    """State of the process's run, as stored in the header word STATE."""
 
     RUNNING = 1
     CLOSED = 2
 
 
 class Kind(IntEnum):
-    """Kind of a row: its low four flag bits."""
+    """Kind of a row, stored in the low four flag bits."""
 
     SECTION = 1
     BEGIN = 2
@@ -216,14 +220,14 @@ class HistogramCell(IntEnum):
 
 
 class Flag(IntFlag):
-    """Flag bits of a row in addition to its kind."""
+    """Flag bits of a row, in addition to its kind."""
 
     ERROR = 1 << 4
     HAS_PAYLOAD = 1 << 5
     PROFILED = 1 << 7
     """A profiler window was open during the section."""
     PAUSE = 1 << 8
-    """A garbage collection, for which the reader determines parent and root."""
+    """The row is a garbage collection, for which the reader determines parent and root."""
     MEASURED = 1 << 9
     """The payload contains the section's resource use."""
     ON_DEVICE = 1 << 10
@@ -260,14 +264,14 @@ class Shape:
 
     @classmethod
     def of_rows(cls, rows: int) -> Shape:
-        """Return the shape of a journal with ``rows`` rows, a power of two; all parts scale."""
+        """Return the shape of a journal with ``rows`` rows (a power of two): all parts scale."""
         return cls(rows, max(256, rows >> 4), max(256, rows >> 7), max(512, rows >> 4))
 
     @classmethod
     def of_size(cls, size: int) -> Shape | None:
         """Return the shape of a journal of ``size`` bytes; None if no journal has that size.
 
-        Readers use it because header words may have been overwritten.
+        Readers derive the shape from the size, because header words may have been overwritten.
         """
         shape = cls.of_rows(1)
         while shape.size < size:
@@ -288,5 +292,5 @@ def is_closed(words: memoryview) -> bool:
 
 
 def signed(word: int) -> int:
-    """Return the signed value of a word of 64 bits."""
+    """Return the signed value of an unsigned 64-bit word."""
     return word - (1 << 64) if word >> 63 else word

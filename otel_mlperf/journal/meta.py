@@ -4,7 +4,8 @@ The process has a POSIX record lock on the file. The kernel releases the lock wh
 and child processes do not inherit it. Querying the lock does not affect it. However, the kernel
 also releases the lock when the process closes any descriptor of the file (e.g. ``os.closerange``).
 If there is no lock, the memory mappings of the process therefore decide. In portable mode, mappings
-are unknown: the process is alive if one with its pid is at least as old as the journal.
+are unknown: the process counts as alive if a process with its pid is at least as old as the
+journal.
 """
 
 from __future__ import annotations
@@ -22,47 +23,48 @@ from otel_mlperf.portability import IS_PORTABLE
 with suppress(ImportError):  # Windows, where nothing is recorded
     import fcntl
 _LOCK = "hhqqi"
-"""``struct flock``: type, whence, start, length, pid."""
+"""Format of ``struct flock``: type, whence, start, length, pid."""
 LONGEST_RUN_NS = 10 * 365 * 86_400 * 10**9
 MAX_BACKDATE_NS = 3600 * 10**9
 """Maximum time by which a recorded start may precede the creation of the journal."""
 
 
 class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that are fixed when a journal is created; stored in its header as MessagePack."""
+    """Facts that are fixed when a journal is created, stored in its header as MessagePack."""
 
     run_id: str
     run_name: str
     run_folder: str
     """Absolute path of the run folder."""
     run_key: str | None = None
-    """Key in the run's ``run.json``; None: an earlier version has written the journal."""
+    """Key in the run's ``run.json``; None if an earlier version has written the journal."""
     service: str
     host: str
     pid: int
     thread: int = 0
-    """Native id of the thread in which the run was started and its loop runs; 0: unknown."""
+    """Native id of the thread in which the run was started and its loop runs; 0 if unknown."""
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
     restart: int = 0
     run_span: int
-    """Span id of the run's section in this process; in a forked child, that of its parent."""
+    """Span id of the run's section in this process. In a forked child: that of its parent."""
     is_child: bool = False
-    """Whether a forked child of a rank writes the journal: it has no run section of its own."""
+    """Whether a forked child of a rank writes the journal. A child has no run section of its
+    own."""
     monotonic_ns: int
-    """Monotonic clock at the start, read together with ``unix_ns``: both convert row times."""
+    """Monotonic clock at the start, read together with ``unix_ns`` to convert row times."""
     unix_ns: int
     cost_ns: int = 0
     """Measured cost of recording one section in this process, in ns."""
     resource: dict[str, str | int | float | bool] = {}
-    """Further resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
+    """Further OpenTelemetry resource attributes (OTEL_RESOURCE_ATTRIBUTES)."""
     visible: dict[str, str] = {}
     """Environment variables at the start that determine which GPUs the process sees."""
 
     @property
     def shift_ns(self) -> int:
-        """Unix time minus monotonic time, at the start.
+        """Unix time minus monotonic time in ns, at the start.
 
         All conversions of row times use this value, so that a later change of the system clock does
         not distort traces.
@@ -76,18 +78,18 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def latest_ns(self) -> int:
-        """Monotonic time that no valid recorded time reaches; later times were overwritten."""
+        """Monotonic time that no valid recorded time reaches: later times were overwritten."""
         return self.monotonic_ns + LONGEST_RUN_NS
 
     def unix_time(self, monotonic_ns: int) -> int:
-        """Convert a row time to Unix time; at least 0, because OTLP times are unsigned."""
+        """Convert monotonic ns of a row to Unix ns; at least 0, because OTLP times are unsigned."""
         return max(0, monotonic_ns + self.shift_ns)
 
 
 def has_owner(fd: int, pid: int) -> bool:
     """Return whether the process that created the journal is alive; ``pid`` is from its header.
 
-    A process that was replaced by another program (``exec``) is not alive in this sense.
+    A process that was replaced with another program (``exec``) is not alive in this sense.
     """
     # Must not be called by the owner: locks of the calling process itself are never reported.
     if IS_PORTABLE:
@@ -99,7 +101,6 @@ def has_owner(fd: int, pid: int) -> bool:
 
 
 def _is_locked(fd: int) -> bool:
-    """Return whether another process has locked the file, without the C struct of F_GETLK."""
     try:
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -109,7 +110,6 @@ def _is_locked(fd: int) -> bool:
 
 
 def _is_as_old(fd: int, pid: int) -> bool:
-    """Return whether process ``pid`` is alive and is at least as old as the file."""
     # Imported here, because the recorder, which also uses this module, must not load psutil.
     psutil: Any = importlib.import_module("psutil")
     about = os.fstat(fd)

@@ -59,11 +59,11 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int
     pid: int
     number: int
-    """Number of the window in its process, from 0."""
+    """Number of the profiler window in its process, from 0."""
     trace: str
     """Name of the trace file in the same folder."""
     parent: str
-    """Span id of the section that exported the window: parent of events outside steps."""
+    """Span id of the section that exported the window. It is the parent of events outside steps."""
     anchor: tuple[int, int] = (0, 0)
     """Unix and monotonic ns of the recorder's clock anchor, which converts all section times."""
     steps: list[WindowStep]
@@ -71,29 +71,30 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Unix and monotonic ns at the start of the window, read together."""
     end: tuple[int, int]
     activities: list[str]
-    """Recorded activities: ``cpu``, ``cuda``, …"""
+    """Recorded activities of the PyTorch profiler: ``cpu``, ``cuda``, …"""
     is_cut: bool = False
-    """Whether it ended early, e.g. at the limit of events or because of another profiler."""
+    """Whether the window ended early, e.g. at the limit of events or because of another
+    profiler."""
     problem: str = ""
-    """Reason why events are missing; empty if none are."""
+    """Reason why events are missing; empty if none are missing."""
 
 
 def write_window(folder: Path, window: Window) -> Path:
-    """Write the description of a finished window atomically; return its path."""
+    """Write the description of a finished profiler window atomically; return its path."""
     place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
     write_whole(place, msgspec.json.encode(window))
     return place
 
 
 def read_window(path: Path) -> Window:
-    """Read a window's description.
+    """Read the description of a profiler window.
 
     Raises:
-        JournalError: the file cannot be read or is no valid description.
+        JournalError: the file cannot be read or is not a valid description.
     """
     try:
         window = msgspec.json.decode(read_regular(path), type=Window)
-        # Reject paths: another user may own the run folder and point outside of it.
+        # Reject paths, because another user may own the run folder and point outside of it.
         if window.trace != os.path.basename(window.trace) or window.trace in ("", ".", ".."):
             raise ValueError(f"{window.trace!r} is no name of a file beside it")
         return window
@@ -128,12 +129,12 @@ class Answer(IntEnum):
 
 
 def steps_of(request: int) -> int:
-    """Return the number of steps in a request."""
+    """Return the number of steps that a request contains, from 1 to MAX_STEPS."""
     return min(max(request & ((1 << _STEPS_BITS) - 1), 1), MAX_STEPS)
 
 
 def is_stop(request: int) -> bool:
-    """Return whether a request ends the open window."""
+    """Return whether a request ends the open profiler window."""
     return not request & ((1 << _STEPS_BITS) - 1)
 
 
@@ -151,7 +152,7 @@ class WindowControl:
     """Control of profiler windows by a command, through the header words of one journal.
 
     Raises:
-        JournalError: the file is no journal, or the caller may not write it.
+        JournalError: the file is not a journal, or the caller may not write to it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -173,7 +174,7 @@ class WindowControl:
             raise JournalError(f"asking for a profiler window through {path}: it is no journal")
 
     def ask(self, steps: int) -> int:
-        """Request a window of ``steps`` steps; return the request.
+        """Request a profiler window of ``steps`` steps; return the request.
 
         Raises:
             JournalError: the process has ended or does not check for requests, or another request
@@ -192,7 +193,7 @@ class WindowControl:
         return self.word(Word.TAKEN) != request
 
     def stop(self) -> int | None:
-        """Request the end of the open window; return that window's request, or None.
+        """Request the end of the open window; return that window's request, None if none is open.
 
         Raises:
             JournalError: the process has ended, or does not check for requests.
@@ -209,7 +210,7 @@ class WindowControl:
 
     @property
     def waiting(self) -> int | None:
-        """The pending request for a window, not accepted by the process yet; None if none."""
+        """The request for a window that the process has not accepted yet; None if there is none."""
         request = self.word(Word.CONTROL)
         return None if request == self.word(Word.TAKEN) or is_stop(request) else request
 
@@ -230,16 +231,16 @@ class WindowControl:
         return has_owner(self._fd, self.word(Word.PID)) and not is_closed(self._words)
 
     def word(self, word: Word) -> int:
-        """Return one header word."""
+        """Return the value of one header word."""
         return int(self._words[word])
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Exclude other commands by a lock.
+        """Exclude other commands by a lock, for the duration of the context.
 
-        In portable mode (macOS) it is on the folder: a lock on the file would conflict with the
-        lock of the process. Otherwise it is on the file: on shared disks, Linux cannot lock
-        folders.
+        In portable mode (macOS) the lock is on the folder, because a lock on the file would
+        conflict with the lock of the process. Otherwise it is on the file, because Linux cannot
+        lock folders on shared disks.
         """
         lock = os.open(self._path.parent, os.O_RDONLY | CLOEXEC) if IS_PORTABLE else self._fd
         try:
@@ -251,7 +252,7 @@ class WindowControl:
                 os.close(lock)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the journal file."""
         self._words.release()
         if self._map is not None:
             self._map.close()

@@ -2,7 +2,7 @@
 
 Rows are returned as copies in slot order. A slot that was drawn but not stored is a *hole*: its
 writer is still storing, or was killed. The scan skips holes and checks them again at later polls. A
-hole is given up, and its slot is freed, when three quarters of the ring follow it.
+hole is given up, and its slot is freed, if three quarters of the ring follow it.
 
 A truncated file is extended to its previous length, with zeros in place of the lost rows. A process
 that has mapped the file can then access it again without SIGBUS. A file without a valid header
@@ -64,7 +64,7 @@ def make_whole(fd: int) -> int:
 
 
 class CutSlots:
-    """Slots that were cut off by a truncation after they may have been written.
+    """Slots that a truncation cut off after they may have been written.
 
     Args:
         rows: number of rows in the ring, a power of two.
@@ -81,7 +81,7 @@ class CutSlots:
         return is_cut & (slots < np.uint64(self._below))
 
     def before(self, slots: list[int], last: int) -> list[int]:
-        """Return the ``slots`` up to ``last`` that were cut off."""
+        """Return those of the ``slots`` up to ``last`` (inclusive) that were cut off."""
         ones = np.array(slots, np.uint64)
         chosen: list[int] = ones[self.among(ones) & (ones <= np.uint64(last))].tolist()
         return chosen
@@ -108,15 +108,15 @@ _BLOCK: Final = 2048
 _HIGHEST: Final = (1 << 64) - 1
 _GLANCES: Final = (10, 5, 2)
 """Distances, as inverse shares of the ring, at which ``is_filling`` checks single slots. There are
-several, because one slot may be a hole."""
+several distances, because one slot may be a hole."""
 _STORES_IN_ORDER: Final = stores_in_order()
 
 
 class RingScan:
     """Incremental scan of an array of 64-byte rows in slot order.
 
-    If the processor may make a row's last word visible before its other words (``in_order`` is
-    False), a row is returned only after two consecutive polls have seen it.
+    If ``in_order`` is False, the processor may make a row's last word visible before its other
+    words. A row is then returned only after two consecutive polls have seen it.
     """
 
     def __init__(self, ring: Rows, *, in_order: bool = _STORES_IN_ORDER) -> None:
@@ -133,9 +133,9 @@ class RingScan:
         """Last published slot that was found."""
         self._lost = 0
         self._seen = 0
-        """Last published slot that the previous poll has seen; used if not ``in_order``."""
+        """If not ``in_order``: last published slot that the previous poll has seen."""
         self._filled: list[int] = []
-        """Holes that the previous poll has seen filled; used if not ``in_order``."""
+        """If not ``in_order``: holes that the previous poll has seen filled."""
 
     def __len__(self) -> int:
         return len(self._ring)
@@ -143,12 +143,12 @@ class RingScan:
     def take(self, *, final: bool = False) -> Rows:
         """Return a copy of every row published since the last poll.
 
-        ``final`` is for a journal whose process has ended: rows count at once, and empty blocks do
-        not end the scan.
+        If ``final``, the process of the journal has ended: rows count immediately even if not
+        ``in_order``, and empty blocks do not end the scan.
         """
         twice = not (self._in_order or final)
-        # Check holes first, because their rows are older than all rows below: rows of one thread
-        # must stay in order.
+        # Check holes first, because their rows are older than the following rows, and rows of one
+        # thread must stay in order.
         parts = [self._late(twice)]
         holes_before, end = len(self.holes), self.next + len(self._ring)
         while self.next < end:
@@ -180,7 +180,7 @@ class RingScan:
         return rows
 
     def cut_off(self, place: int, below: int) -> None:
-        """Record a truncation: rows from index ``place`` upward were cut off (see ``CutSlots``)."""
+        """Record a truncation that cut off rows from index ``place`` upward (see ``CutSlots``)."""
         self._cut = CutSlots(len(self._ring), place, below)
 
     def take_lost_count(self, head: int = 0) -> int:
@@ -207,8 +207,7 @@ class RingScan:
     def _published(
         self, slots: NDArray[np.uint64], at: NDArray[np.uint64], twice: bool
     ) -> NDArray[np.bool_]:
-        # Compare the number: a row of the previous round has a lower number, and is not mistaken
-        # for the expected row.
+        # Compare the number, because a row of the previous round has a lower number.
         published: NDArray[np.bool_] = self._ring["seq"][at] == slots
         return published & (slots <= np.uint64(self._seen)) if twice else published
 
@@ -305,12 +304,13 @@ class PayloadParts:
         self._parse = parse
         self._open: dict[int, dict[int, bytes]] = {}
         self.ready: dict[int, Any] = {}
-        """Decoded content by span id or entry number."""
+        """Decoded content by span id of the payload's row, or by entry number."""
         self.damaged = 0
-        """Number of payloads or entries that were complete but invalid: they were overwritten."""
+        """Number of payloads or entries that were complete but invalid, because they were
+        overwritten."""
 
     def feed(self, rows: Rows) -> None:
-        """Add PAYLOAD rows; complete payloads are decoded into ``ready``."""
+        """Add rows with parts. Content whose parts are complete is decoded into ``ready``."""
         parts = rows.view(_PART_TYPE)
         for head, key, tail, flags, _seq in parts.tolist():
             count = flags >> PARTS_SHIFT
@@ -329,10 +329,10 @@ class PayloadParts:
 
     @property
     def unfinished(self) -> list[int]:
-        """Keys of payloads with missing parts."""
+        """Keys of the payloads or entries with missing parts."""
         return list(self._open)
 
     def pop(self, key: int) -> Any:
-        """Remove and return the content for ``key``; None if there is none."""
+        """Remove and return the content for ``key``; None if it is missing or incomplete."""
         self._open.pop(key, None)
         return self.ready.pop(key, None)

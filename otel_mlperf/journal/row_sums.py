@@ -1,7 +1,7 @@
 """Sums of section rows by name, computed on columns with NumPy.
 
-The agent uses them, and processes that query their section statistics. The recorder imports this
-module only if the program has already imported NumPy.
+The agent uses these sums, and so do processes that query their section statistics. The recorder
+imports this module only if the user's program has already imported NumPy.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class ByName(NamedTuple):
-    """Durations sorted by name, with the sums of each name."""
+    """Durations in ns sorted by entry number of the name, with the sums of each name."""
 
     names: NDArray[np.uint32]
     durations: NDArray[np.int64]
     first: NDArray[np.intp]
-    """Index of each name's first call. The following columns have one value for each name."""
+    """Index of the first call of each name. The following columns have one value for each name."""
     counts: NDArray[np.intp]
     totals: NDArray[np.int64]
     own: NDArray[np.int64]
@@ -38,7 +38,7 @@ class ByName(NamedTuple):
 def by_name(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> ByName:
-    """Return the sums by name of one or more calls."""
+    """Return the sums by name of one or more calls. ``own`` are their self times in ns."""
     order = np.argsort(names, kind="stable")
     names, durations, own = names[order], durations[order], own[order]
     first = np.flatnonzero(np.diff(names.astype(np.int64), prepend=-1))
@@ -49,7 +49,7 @@ def by_name(
 
 
 def durations_of(sections: Rows) -> NDArray[np.int64]:
-    """Return the duration of each section, in ns."""
+    """Return the duration of each section row, in ns."""
     durations: NDArray[np.int64] = (sections["end"] - sections["start"]).astype(np.int64)
     return durations
 
@@ -57,9 +57,10 @@ def durations_of(sections: Rows) -> NDArray[np.int64]:
 def own_times(
     inside: Inside, sections: Rows, durations: NDArray[np.int64], begun: Rows, cancelled: Rows
 ) -> NDArray[np.int64]:
-    """Return the self time of each section, in ns: without sections directly inside on its track.
+    """Return the self time of each section in ns: without sections directly inside on its track.
 
-    Updates ``inside`` with the time inside sections that end later.
+    ``inside`` is updated with the time in sections whose parent ends later. ``begun`` and
+    ``cancelled`` are the BEGIN and CANCEL rows of the same poll.
     """
     for root, around in zip(begun["span"].tolist(), begun["parent"].tolist(), strict=True):
         inside.begin(root, around)
@@ -112,10 +113,10 @@ def _add_to_parents(
     tracks: NDArray[np.uint64],
     durations: NDArray[np.int64],
 ) -> None:
-    """Add durations to ``inside`` for parents that end later."""
     if not len(parents):
         return
-    # Sum consecutive rows first: mostly they have the same parent (an open step or the run).
+    # Sum consecutive rows first, because most of them have the same parent (an open step or the
+    # run).
     is_new = (parents[1:] != parents[:-1]) | (tracks[1:] != tracks[:-1])
     first = np.flatnonzero(np.concatenate(([True], is_new)))
     columns = parents[first], tracks[first], np.add.reduceat(durations, first)
@@ -124,7 +125,10 @@ def _add_to_parents(
 
 
 def new_calls(text: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls after slot ``after``, by name; earlier rows may be inside these calls."""
+    """Return the calls after slot ``after``, by entry number of their name.
+
+    ``text`` also contains earlier rows, because they may be inside these calls.
+    """
     rows = np.frombuffer(text, ROW_TYPE)
     is_section = rows["flags"] & 15 == Kind.SECTION
     sections, other_rows = rows[is_section], rows[~is_section]

@@ -1,9 +1,9 @@
 """Sums of a journal's sections, which the agent publishes to the process that writes the journal.
 
-They are stored in the file ``<journal>.sums`` next to the journal, which is replaced as a whole. It
-contains count, sum, minimum, maximum, spread and distribution of the calls of each name, up to a
-slot. The process adds later rows from its own ring. A query therefore costs about a millisecond,
-and recording a section costs nothing extra.
+They are stored in the file ``<journal>.sums`` next to the journal, which is replaced as a whole.
+This file contains count, sum, minimum, maximum, spread and distribution of the calls of each name,
+up to a slot. The process adds later rows from its own ring. A query therefore costs about a
+millisecond, and recording a section costs nothing extra.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from otel_mlperf.whole_file import open_without_links, write_whole
 _MAX_OPEN: Final = 4096
 MOST_PAUSES: Final = 64
 """Maximum number of garbage collections per track that are stored until their enclosing section
-ends. Earlier ones are dropped, and then count in its self time."""
+ends. Earlier ones are dropped, and then count in the self time of that section."""
 
 NewCalls = tuple[int, int, int, int, list[int]]
 """New calls of one name: total, self time, minimum, maximum, and all durations, in ns."""
 
 
 class Sums(msgspec.Struct, array_like=True):
-    """Sums of the durations of one name's calls, in ns."""
+    """Sums of the durations of one name's calls."""
 
     count: int = 0
     total_ns: int = 0
     self_ns: int = 0
-    """Total duration without sections directly inside on the same track."""
+    """Total duration minus that of sections directly inside on the same track."""
     least_ns: int = 0
     most_ns: int = 0
     spread: float = 0.0
@@ -58,14 +58,14 @@ class Sums(msgspec.Struct, array_like=True):
 
 
 class MarkSums(msgspec.Struct, array_like=True):
-    """Sums of the calls after one mark, by entry number of their name."""
+    """Sums of the calls after the mark at ``slot``, by entry number of their name."""
 
     slot: int = 0
     sections: dict[int, Sums] = {}
 
 
 class Inside(msgspec.Struct, array_like=True):
-    """Time that open sections have spent so far in sections directly inside them."""
+    """Time that open sections have spent so far in sections directly inside."""
 
     by_section: dict[int, dict[int, int]] = {}
     """Time in ns, by id of the open section, then by track of the inner sections."""
@@ -83,19 +83,19 @@ class Inside(msgspec.Struct, array_like=True):
         )
 
     def begin(self, root: int, around: int) -> None:
-        """Store the enclosing section of a step that has started."""
+        """Store the id ``around`` of the section that encloses the step ``root``."""
         self.links[root] = around
         _forget(self.links)
 
     def around(self, section: int, parent: int) -> int:
-        """Return the enclosing section's id for a finished row, 0 if there is none."""
+        """Return the id of the section around ``section``, whose row has ``parent``; 0 if none."""
         return parent or self.links.pop(section, 0)
 
     def add(self, section: int, track: int, took_ns: int) -> None:
-        """Add a finished section that was directly inside another one."""
+        """Add the duration of a finished section that was directly inside ``section``."""
         of = self.by_section.pop(section, None) or {}
         of[track] = of.get(track, 0) + took_ns
-        # Move to the end, so that the first entry is the least recently updated one.
+        # Move the entry to the end, so that the first entry is the least recently updated one.
         self.by_section[section] = of
         _forget(self.by_section)
 
@@ -104,7 +104,7 @@ class Inside(msgspec.Struct, array_like=True):
         return self.by_section.pop(section, {}).get(track, 0)
 
     def pause(self, track: int, start: int, end: int) -> None:
-        """Add a garbage collection."""
+        """Add a garbage collection on ``track``."""
         pauses = self.pauses.setdefault(track, [])
         pauses.append((start, end))
         if len(pauses) > MOST_PAUSES:
@@ -113,7 +113,8 @@ class Inside(msgspec.Struct, array_like=True):
     def held(self, track: int, since: int, until: int) -> int:
         """Remove the collections inside a section that has ended; return their total duration.
 
-        The innermost section around a collection ends first, so that it gets the collection.
+        The innermost section around a collection ends first, so that the collection is counted
+        there.
         """
         pauses = self.pauses.get(track)
         if not pauses:
@@ -123,7 +124,7 @@ class Inside(msgspec.Struct, array_like=True):
         return sum(end - start for start, end in mine)
 
     def move(self, section: int, around: int) -> None:
-        """Move the time inside a cancelled section to its enclosing section."""
+        """Move the time inside a cancelled section to its enclosing section ``around``."""
         for track, took_ns in self.by_section.pop(section, {}).items():
             self.add(around, track, took_ns)
 
@@ -135,14 +136,14 @@ def _forget(table: dict[int, Any]) -> None:
 
 
 class RunningSums(msgspec.Struct, array_like=True):
-    """All sums of one journal, since each mark."""
+    """Sums of all sections of one journal, since each mark."""
 
     inside: Inside = msgspec.field(default_factory=Inside)
     marks: dict[int, MarkSums] = msgspec.field(default_factory=lambda: {START: MarkSums()})
 
 
 class PublishedSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Published sums of one name; the distribution is decoded on demand."""
+    """Published sums of one name. The distribution is decoded on demand."""
 
     count: int
     total_ns: int
@@ -153,12 +154,12 @@ class PublishedSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
     counts: msgspec.Raw
 
     def calls_by_bucket(self) -> dict[int, int]:
-        """Return the distribution, see ``Sums.counts``."""
+        """Return the number of calls by bucket (see ``Sums.counts``)."""
         return _decode_counts(self.counts)
 
 
 class PublishedMark(msgspec.Struct, array_like=True, frozen=True):
-    """Published sums of the calls since one mark."""
+    """Published sums of the calls since one mark, by entry number of their name."""
 
     slot: int
     sections: dict[int, PublishedSums]
@@ -173,9 +174,9 @@ class Published(msgspec.Struct, array_like=True):
     """Earlier slots that the sums do not include."""
     inside: Inside
     marks: dict[int, msgspec.Raw]
-    """Encoded MarkSums by mark number, decoded on demand by ``read_mark``."""
+    """Encoded MarkSums by mark number, which ``read_mark`` decodes on demand."""
     read: dict[int, PublishedMark] = {}
-    """Cache of decoded marks."""
+    """Cache of decoded marks, by mark number."""
 
 
 _decode = msgspec.msgpack.Decoder(Published).decode
@@ -194,9 +195,10 @@ def add_durations(counts: dict[int, int], durations_ns: list[int]) -> dict[int, 
 
 
 def quantile_of(counts: dict[int, int], share: float) -> float:
-    """Return the quantile ``share`` of at least one call, in ns.
+    """Return the quantile ``share`` (0 to 1) of the durations in ``counts``, in ns.
 
-    Within a bucket, durations are assumed to be uniformly distributed on a logarithmic scale.
+    There must be at least one call. Within a bucket, durations are assumed to be uniformly
+    distributed on a logarithmic scale.
     """
     rank, value = share * sum(counts.values()), 0.0
     for bucket in sorted(counts):
@@ -213,7 +215,7 @@ def sums_path(journal: str) -> str:
 
 
 def write_sums(journal: str, next_: int, holes: list[int], sums: RunningSums) -> None:
-    """Write the sums file: ``sums`` include all slots before ``next_`` except ``holes``.
+    """Write the sums file. ``sums`` include all slots before ``next_`` except ``holes``.
 
     Raises:
         OSError: the folder was removed, or there is no room.
@@ -223,7 +225,7 @@ def write_sums(journal: str, next_: int, holes: list[int], sums: RunningSums) ->
 
 
 def read_sums(journal: str) -> Published | None:
-    """Return the content of the sums file; None if missing or from another version."""
+    """Return the content of the sums file; None if it is missing or from another version."""
     try:
         with open(sums_path(journal), "rb", opener=open_without_links) as file:
             return _decode(file.read())

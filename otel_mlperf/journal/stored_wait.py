@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 2.0
 CELL_PATIENCE_S = 60.0
-"""Timeout for background use, where no user is blocked."""
+"""Timeout for use in the background, where no user is blocked."""
 _LOOK_EVERY_S = 0.02
 _LOADING_NS = 10 * 10**9
 """Time after the creation of a journal in which its agent may still be starting."""
@@ -28,8 +28,8 @@ _LOADING_NS = 10 * 10**9
 def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
     """Wait until the tables contain the rows up to each ``JOURNAL:SLOT``, or until the timeout.
 
-    A journal that does not exist is completely stored: the agent removes it then. Other ranks of
-    the node, which end at about the same time, are waited for as well.
+    A journal that does not exist is completely stored, because the agent removes it then. Other
+    ranks of the node, which end at about the same time, are waited for as well.
 
     Returns:
         A message for each rank whose rows are not stored yet.
@@ -52,7 +52,7 @@ def request_tables(*folders: str) -> dict[Path, int]:
 
 
 def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> list[str]:
-    """Wait until the requested tables are written (see ``request_tables``) or until the timeout.
+    """Wait until the tables requested by ``request_tables`` are written, or until the timeout.
 
     Journals without an agent are not waited for, unless the agent may still be starting.
 
@@ -84,7 +84,6 @@ def _has_until(path: Path, at_ns: int) -> bool:
 
 
 def _is_coming(path: Path) -> bool:
-    """Return whether an agent serves a journal or may still be starting."""
     if is_served(path.parent):
         return True
     if _word(str(path), Word.BEAT):
@@ -115,16 +114,15 @@ def _missing(asked: dict[str, int]) -> list[str]:
 
 
 def _other_running_ranks(asked: dict[str, int]) -> list[int]:
-    """Return the ranks of the node that have not ended, except those of the given journals."""
     folders = {os.path.dirname(path) for path in asked}
     ranks = {rank for path in journals_in(*folders) if (rank := rank_of(path)) is not None}
     return sorted(ranks - {rank_of(path) for path in asked})
 
 
 def find_duration(wanted: list[str]) -> int | None:
-    """Return the longest run time of the journals' processes, in ns.
+    """Return the longest run time of the processes of the journals ``JOURNAL:SLOT``, in ns.
 
-    None if an end time is unknown (e.g. of a removed journal), or another rank of the node runs.
+    None if an end time is unknown (e.g. of a removed journal), or if another rank of the node runs.
     """
     asked = dict(map(_parse, wanted))
     lasted = [_lasted_ns(path) for path in asked]
@@ -142,7 +140,7 @@ def _lasted_ns(path: str) -> int | None:
 
 
 def find_losses(wanted: list[str]) -> list[str]:
-    """Return a message for each journal that was full and lost spans, and the remedy; or []."""
+    """Return a message for each journal that was full and lost spans, then the remedy; else []."""
     lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
     messages = [
         f"rank {rank_of(path)}: {count:,} spans lost, the journal was full"
@@ -153,7 +151,7 @@ def find_losses(wanted: list[str]) -> list[str]:
 
 
 def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
-    """Return a message if a run's processes have ended and no agent reads their journals; or []."""
+    """Return a message if a run's processes have ended and no agent reads the journals; or []."""
     journals = journals_in(*folders_of_run(run_id, run_folder))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
@@ -161,7 +159,7 @@ def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
 
 
 def is_written(path: Path) -> bool:
-    """Return whether a journal's process is still alive; False if the file is no journal."""
+    """Return whether a journal's process is still alive; False if the file is not a journal."""
     reader = _opened(path)
     if reader is None:
         return False
@@ -172,7 +170,7 @@ def is_written(path: Path) -> bool:
 
 
 def _opened(path: str | Path) -> JournalReader | None:
-    """Open a journal for reading; return None if it was removed or is no journal."""
+    """Open a journal for reading; return None if the file was removed or is not a journal."""
     from otel_mlperf.journal.journal_reader import JournalReader  # loads numpy, 0.1 s
 
     try:
@@ -189,7 +187,6 @@ def _parse(wanted: str) -> tuple[str, int]:
 
 
 def _behind(path: str, slot: int) -> int:
-    """Return the number of rows up to ``slot`` that are not in the tables yet."""
     stored = _word(path, Word.STORED)
     return 0 if stored is None else max(0, slot - stored)
 

@@ -202,11 +202,7 @@ def _chosen(
     ratio: float,
     known_collectives: dict[int, Collective],
 ) -> Spans:
-    """Choose the spans to send, with their attributes; drop spans until the byte budget is met.
-
-    ``problem`` describes missing records (empty: none are missing); ``ratio`` is the completeness
-    of the trace, from 0 to 1.
-    """
+    """Choose the spans to send, with their attributes; drop spans until the byte budget is met."""
     critical = critical_path(trace, links)
     room = None if budget.is_whole else budget.of(places)
     plan = choose(trace, places, room, critical)
@@ -267,7 +263,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
-    """Yield the number of spans (without roll-ups) and the encoded body of each OTLP request."""
+    """Yield OTLP requests: the number of spans, roll-ups excluded, and the encoded body."""
     who, scope = wire.encode_resource(resource), OWN_SCOPE.encode()
     pieces = [(columns, True) for columns in conversion.spans.kept()]
     pieces.append((conversion.spans.roll_ups(), False))
@@ -291,7 +287,7 @@ def sent_rows(conversion: Conversion) -> Iterator[dict[str, Any]]:
 
 
 def stored_rows(conversion: Conversion, *, only_sent: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``spans`` of a run folder; ``only_sent``: those of spans to send."""
+    """Yield rows of table ``spans`` for all events or, with ``only_sent``, for spans to send."""
     pieces = event_rows(
         conversion.spans,
         conversion.rank,

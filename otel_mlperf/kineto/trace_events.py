@@ -1,8 +1,8 @@
 """Columns of a trace: events, flows, allocations, tracks and damage.
 
-There is one row for each event that has a duration (``ph`` X, or a matched pair of B and E), in
-the order of the file; other content of the file is stored in smaller tables. A row occupies at most
-91 bytes. Further ``args`` of an event are not stored: they are read from the file on demand, at
+There is one row for each event that has a duration (``ph`` X, or a matched pair of B and E), in the
+order of the file; other content of the file is stored in smaller tables. A row occupies at most 91
+bytes. Further ``args`` of an event are not stored, but read from the file on demand, at
 ``position`` (``read_details``).
 """
 
@@ -28,13 +28,13 @@ class TraceTrack(NamedTuple):
 
     pid: str
     tid: str
-    """Process and thread ids as in the file, numbers as decimal text."""
+    """Process id and thread id (``pid`` and ``tid``) as in the file, numbers as decimal text."""
     process: str = ""
     """``process_name`` of the metadata."""
     thread: str = ""
     """``thread_name`` of the metadata."""
     labels: str = ""
-    """``process_labels`` of the metadata: ``CPU``, ``GPU 0``."""
+    """``process_labels`` of the metadata, e.g. ``CPU`` or ``GPU 0``."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Flows:
     kind: NDArray[np.uint8]
     """Index into ``Trace.flow_kinds``."""
     id: NDArray[np.signedinteger[Any]]
-    """Like ``track``, in the narrowest sufficient integer type."""
+    """Id of the arrow; like ``track``, in the narrowest sufficient integer type."""
     starts: NDArray[np.bool_]
     time_ns: NDArray[np.int64]
     track: NDArray[np.signedinteger[Any]]
@@ -60,10 +60,10 @@ class Allocations:
     time_ns: NDArray[np.int64]
     track: NDArray[np.int32]
     device_type: NDArray[np.int16]
-    """Device type as ``c10::DeviceType``: 0 CPU, 1 CUDA."""
+    """Device type as in ``c10::DeviceType`` (0 for CPU, 1 for CUDA)."""
     device: NDArray[np.int16]
     size: NDArray[np.int64]
-    """Number of bytes; negative: freed."""
+    """Number of bytes; negative if they were freed."""
     address: NDArray[np.int64]
     allocated: NDArray[np.int64]
     """Total allocated on the device afterwards; NONE if the file does not record it."""
@@ -83,8 +83,10 @@ class Events:
     category: NDArray[np.uint8]
     """Index into ``Trace.categories``."""
     position: NDArray[np.signedinteger[Any]]
-    """Byte offset of the event's ``{`` in the uncompressed text. This column and all
-    following columns have the narrowest sufficient integer type: widen before arithmetic.
+    """Byte offset of the event's ``{`` in the uncompressed text.
+
+    This column and all following columns have the narrowest sufficient integer type: widen them
+    before arithmetic.
     """
     name: NDArray[np.signedinteger[Any]]
     """Index into ``Trace.names``."""
@@ -92,11 +94,11 @@ class Events:
     """Index into ``Trace.tracks``."""
     correlation: NDArray[np.signedinteger[Any]]
     external: NDArray[np.signedinteger[Any]]
-    """``External id``: id of the operator that the profiler considered open."""
+    """``External id``, the id of the operator that the profiler considered open."""
     sequence: NDArray[np.signedinteger[Any]]
-    """``Sequence number``: autograd's number of the node."""
+    """``Sequence number``, autograd's number of the node."""
     forward_thread: NDArray[np.signedinteger[Any]]
-    """``Fwd thread id``: autograd's number of the thread of the forward pass."""
+    """``Fwd thread id``, autograd's number of the thread of the forward pass."""
     device: NDArray[np.signedinteger[Any]]
     """``args.device``."""
     stream: NDArray[np.signedinteger[Any]]
@@ -112,10 +114,10 @@ class NumberedRecords(NamedTuple):
     """Profiler's record numbers (``Ev Idx``) of one category in one block of the file."""
 
     category: str
-    """Category of the records; ``memory``: instants, e.g. of the allocator."""
+    """Category of the records; ``memory`` for instants, e.g. of the allocator."""
     records: int
     first: int
-    """The lowest record number."""
+    """Lowest record number in the block."""
     last: int
     start_ns: int
     """Start of the record with the lowest number."""
@@ -124,7 +126,7 @@ class NumberedRecords(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """One kind of damage found in a file."""
+    """One kind of damage found in a trace file."""
 
     kind: str
     """``truncated``, ``bad_escape``, ``not_a_number``, ``wrong_type``, ``missing_field``, …"""
@@ -150,7 +152,7 @@ class Trace:
     allocations: Allocations
     damage: list[Damage] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    """Number of all entries of ``traceEvents`` by ``ph``."""
+    """Number of all entries of ``traceEvents``, by ``ph``."""
     is_unix_time: bool = True
     rank: int | None = None
     world_size: int | None = None
@@ -159,14 +161,14 @@ class Trace:
     devices: list[dict[str, Any]] = field(default_factory=list)
     """``deviceProperties`` as in the file."""
     header: dict[str, Any] = field(default_factory=dict)
-    """Scalar fields next to ``traceEvents``: ``schemaVersion``, ``trace_id``, …"""
+    """Scalar fields next to ``traceEvents``, e.g. ``schemaVersion`` or ``trace_id``."""
     numbered: list[NumberedRecords] = field(default_factory=list)
     """Ranges of the record numbers that the profiler assigns to records of torch, from 0 upward."""
     silent_tracks: list[TraceTrack] = field(default_factory=list)
     """Rows of the timeline that the metadata names but that have no entries."""
     roles: NDArray[np.uint8] | None = None
-    """Role of each event, cached where categories do not define it: deriving it is slow."""
+    """Role of each event; cached if categories do not define it, because deriving it is slow."""
     timeless_work: int = 0
     """Number of records on streams that are omitted because they have no usable time."""
     digest: str = ""
-    """SHA-256 of the uncompressed text; identifies repeated imports of one file."""
+    """SHA-256 of the uncompressed text, which identifies repeated imports of one file."""

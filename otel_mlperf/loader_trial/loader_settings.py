@@ -1,6 +1,6 @@
 """DataLoader settings to try, the results of their trials, and the search for the best setting.
 
-Nothing is measured here: the caller passes the function that measures.
+Nothing is measured here, because the caller passes the function that measures.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """DataLoader arguments that a trial varies; all other arguments are those of the program."""
+    """DataLoader arguments that a trial varies; other arguments are those of the user's loader."""
 
     num_workers: int
     prefetch_factor: int | None = None
@@ -64,7 +64,7 @@ class TransformTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean cost of a batch that is loaded in this process, without workers, and its parts."""
+    """Mean cost of a batch, and of its parts, if loaded in this process without workers."""
 
     batch_ns: float
     items_ns: float
@@ -102,13 +102,13 @@ class LoaderAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
 _MIN_SPEEDUP: Final = 1.3
 """Minimum speed-up from doubling the workers that justifies doubling them again.
 
-This applies beyond the number of CPUs, too.
+This also applies beyond the number of CPUs.
 """
 _MAX_WORKERS_PER_CPU: Final = 8
 """Maximum number of workers per CPU; more than one helps if workers wait for a disk or network."""
 _MAX_WORKERS: Final = 64
 _MIN_DIFFERENCE: Final = 0.05
-"""Relative differences up to this are treated as noise, however small the measured noise is."""
+"""Relative differences up to this value count as noise, however small the measured noise is."""
 _PREFETCH: Final = 4
 
 
@@ -142,8 +142,8 @@ def try_settings(
 
     Args:
         measure: runs the trial of one setting.
-        counts: the numbers of workers to try; None: the usual ones, and more while doubling helps.
-        now: the program's setting; its number of workers is always tried.
+        counts: numbers of workers to try; None for the usual ones, and more while doubling helps.
+        now: setting of the user's own loader, whose number of workers is always tried.
         cpus: CPUs that the workers may use.
     """
     wanted = sorted({*(usual_counts(cpus) if counts is None else counts), now.num_workers})
@@ -168,7 +168,7 @@ def _double_workers(
 
 
 def find_best(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the fewest workers among those as fast as the fastest, within noise."""
+    """Return the trial with the fewest workers among those that are as fast as the fastest."""
     fastest = min(trials, key=lambda trial: trial.batch_ns)
     as_fast = [trial for trial in trials if is_as_fast(trial, fastest)]
     return min(as_fast, key=_needs)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _FAILURES = (Exception, SystemExit)
-"""Exceptions of the program's code that are reported; Ctrl-C is passed on."""
+"""Exceptions of the user's code that are reported; Ctrl-C is passed on."""
 
 
 def find_loader(target: str, folder: Path) -> Any:
@@ -31,7 +31,7 @@ def find_loader(target: str, folder: Path) -> Any:
     Raises:
         UsageError: ``target`` lacks the module, the ``:`` or the name.
         NoSuchLoader: the file, module or name does not exist.
-        LoaderError: the program's code raises, or the object is not iterable.
+        LoaderError: the user's code raises, or the object is not iterable.
     """
     place, _, name = target.rpartition(":")
     if not place or not name:
@@ -52,7 +52,7 @@ def find_loader(target: str, folder: Path) -> Any:
 
 
 def failure(error: BaseException) -> str:
-    """Return a one-line message for an exception of the program, with the raising location."""
+    """Return a one-line message for an exception of the user's code, with the raising location."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
@@ -88,7 +88,7 @@ def _of_file(path: Path, place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Must be set before the module runs: workers that it spawns look it up.
+    # Must be set before the module runs, because workers that it spawns look it up.
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
@@ -116,31 +116,31 @@ def _hint(found: Any) -> str:
 
 
 def is_torch_loader(loader: Any) -> bool:
-    """Return whether the loader is a DataLoader, so that settings can vary; never import torch."""
+    """Return whether ``loader`` is a DataLoader, whose settings can vary; never import torch."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(loader, data.DataLoader)
 
 
 def is_iterable_dataset(loader: Any) -> bool:
-    """Return whether the dataset is an IterableDataset, of which each worker iterates a copy."""
+    """Return whether the dataset is an IterableDataset, of which each worker has a copy."""
     data: Any = sys.modules["torch.utils.data"]
     return isinstance(loader.dataset, data.IterableDataset)
 
 
 def setting_of(loader: Any) -> Setting:
-    """Return the setting with which the program created the DataLoader."""
+    """Return the setting with which the user's code created the DataLoader."""
     return Setting(num_workers=loader.num_workers, prefetch_factor=loader.prefetch_factor)
 
 
 def count_prefetched(loader: Any) -> int:
-    """Return the number of batches that the workers prefetch; 0 without workers."""
+    """Return the number of batches that all workers prefetch together; 0 without workers."""
     return int(loader.num_workers * (loader.prefetch_factor or 0))
 
 
 def made_again(loader: Any, setting: Setting, collate: Callable[[Any], Any] | None = None) -> Any:
-    """Return a plain DataLoader with the program's arguments and the given setting.
+    """Return a plain DataLoader with the arguments of ``loader``, but with ``setting``.
 
-    Workers are persistent. ``collate`` replaces the program's collate function.
+    Workers are persistent. ``collate`` replaces the loader's own collate function.
     """
     data: Any = sys.modules["torch.utils.data"]
     more = _batching(loader) | (

@@ -6,7 +6,7 @@ with the same number of batches); the spread of the turns is the noise. After an
 epoch starts with the same workers, and its start is part of the measured time.
 
 Torch does not time transforms. If a dataset has a callable as ``transform``, alone or in a nested
-list (``Compose``), each callable is replaced by a timed wrapper and restored afterwards.
+list (``Compose``), each callable is replaced with a timed wrapper and restored afterwards.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Found:
 
 TURNS: Final = 5
 SHORTEST_NS: Final = 50_000_000
-"""Minimum duration of a turn: a turn of a fast loader has more batches than requested."""
+"""Minimum duration of a turn, so that a turn of a fast loader has more batches than requested."""
 
 
 class Pace(NamedTuple):
@@ -225,7 +225,7 @@ def _first(given: Iterator[tuple[Any]]) -> Any:
 
 
 def _next(given: Iterator[tuple[Any]]) -> tuple[Any] | None:
-    """Return the next batch in a 1-tuple, because a batch may be None; None at the end."""
+    """Return the next batch in a 1-tuple, because a batch may be None; return None at the end."""
     try:
         return next(given, None)
     except (Exception, SystemExit) as error:

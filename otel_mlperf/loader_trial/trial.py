@@ -40,7 +40,7 @@ _MAX_DEPTH: Final = 8
 
 
 def count_bytes(batch: Any, depth: int = _MAX_DEPTH) -> int:
-    """Return the bytes of all tensors and arrays in a batch; texts and numbers count as zero."""
+    """Return the bytes of all tensors and arrays in ``batch``; texts and numbers count as zero."""
     size = getattr(batch, "nbytes", None)
     if isinstance(size, int):
         return size
@@ -60,7 +60,7 @@ _PSS: Final = re.compile(rb"^Pss:\s+(\d+) kB$", re.MULTILINE)
 def read_memory(workers: Iterable[int] = (), proc: Path = Path("/proc")) -> int | None:
     """Return the memory of this process and of ``workers`` (process ids); None if not available.
 
-    It is the PSS in bytes: a page that n processes share counts as 1/n in each of them.
+    The memory is the PSS in bytes: a page that n processes share counts as 1/n in each of them.
     """
     sizes = [_pss(proc / str(pid) / "smaps_rollup") for pid in (os.getpid(), *workers)]
     return None if sizes[0] is None else sum(size or 0 for size in sizes)
@@ -90,13 +90,13 @@ def try_loader(
     cpus: int,
     tell: Callable[[str], None],
 ) -> LoaderAnswer:
-    """Benchmark a loader; if it is a DataLoader, with other settings, too.
+    """Benchmark a loader; if it is a DataLoader, benchmark it with other settings, too.
 
     Args:
         target: name of the loader on the command line.
         loader: an iterable of batches.
         batches: batches per turn.
-        counts: numbers of workers to try; None: chosen by the measured speed-up.
+        counts: numbers of workers to try; None if they are chosen by the measured speed-up.
         cpus: CPUs that workers may use.
         tell: receives a label of each trial before it starts.
 
@@ -121,7 +121,7 @@ def try_loader(
 
 
 def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
-    """Benchmark a DataLoader with another setting, including the memory of its workers."""
+    """Benchmark ``loader``, a DataLoader, with ``setting``, including the memory of its workers."""
     again, before = made_again(loader, setting), read_memory()
     known = {child.pid for child in active_children()}
     # Workers deliver in rotation: with fewer than two batches per worker, the result would depend
@@ -210,7 +210,7 @@ def _is_now(trial: Trial, now: Setting) -> bool:
 
 
 def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
-    """Return notes on a DataLoader and the choice of its best setting; empty without settings."""
+    """Return notes on a DataLoader and on the choice of ``best``; empty if that is None."""
     if best is None:
         return []
     fastest = min(trials, key=lambda trial: trial.batch_ns)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = 25
 _MAX_TRANSFORMS: Final = 12
-"""Maximum number of transforms shown."""
 _MIN_START_SHARE: Final = 0.01
 """Minimum share of an epoch from which the start of the workers is mentioned."""
 
@@ -119,7 +118,6 @@ def _is_now(answer: LoaderAnswer) -> bool:
 
 
 def _start(answer: LoaderAnswer, best: Trial) -> list[str]:
-    """Return a label with the start-up share of an epoch, or nothing if the share is small."""
     if not answer.best or not answer.best.num_workers or not answer.epoch_batches:
         return []
     epoch_ns = best.first_batch_ns + answer.epoch_batches * best.batch_ns

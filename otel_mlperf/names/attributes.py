@@ -21,7 +21,7 @@ PHASE_OF: Final = {
     "inference": "predict",
     "prediction": "predict",
 }
-"""Phases by their accepted synonyms."""
+"""Phase that each accepted synonym stands for."""
 
 # Categories: the kinds of work of sections.
 DATA_LOADING: Final = "data_loading"
@@ -100,7 +100,7 @@ CATEGORY_OF: Final = {
     "all_to_all": COMMUNICATION,
     "barrier": COMMUNICATION,
 }
-"""Category that a section's name implies if the program declares none."""
+"""Category that a section's name implies if the user's code declares none."""
 
 
 # Attributes of the sending software.
@@ -152,7 +152,7 @@ FINDING_VALUE: Final = "ml.finding.value"
 FINDING_THRESHOLD: Final = "ml.finding.threshold"
 REQUEST_ID: Final = "ml.request.id"
 SECTION_BOUND: Final = "ml.section.bound"
-"""For a section: maximum duration in seconds, as declared by the program."""
+"""For a section: maximum duration in seconds, as declared by the user's code."""
 SECTION_PROFILER: Final = "ml.section.profiler"
 """For a profiled section: the profile's kind (``calls``, ``lines`` or ``memory``).
 
@@ -195,16 +195,16 @@ EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 EXCEPTION: Final = (EXCEPTION_TYPE, EXCEPTION_MESSAGE, EXCEPTION_STACKTRACE)
 BASE64: Final = "base64"
-"""Only key of a mapping that represents bytes, since journals and tables cannot contain bytes."""
+"""Only key of a mapping that represents bytes, because journals and tables cannot contain bytes."""
 CODE_FUNCTION: Final = "code.function.name"
 CODE_FILE: Final = "code.file.path"
 CODE_LINE: Final = "code.line.number"
 STACK_CALL: Final = "ml.stack.call"
-"""For a sampled line: name of the called function, as in the line; empty: no call."""
+"""For a sampled line: name of the called function, as in the line; empty if there is no call."""
 STACK_PACKAGE: Final = "ml.stack.package"
 """For a sampled line: package of the called Python function; empty: a C function, or no call."""
 STACK_WITHIN: Final = "ml.stack.within"
-"""For a sampled line: its caller, ``loading`` (a DataLoader) or ``torch``; empty: the program."""
+"""For a sampled line: its caller, ``loading`` (a DataLoader) or ``torch``; empty otherwise."""
 RESULT: Final = "ml.result."
 """Prefix of all names passed to ``Run.result()``."""
 KEPT: Final = "otel_mlperf.kept"

@@ -13,17 +13,17 @@ class Metric(NamedTuple):
 
     name: str
     unit: str
-    """Unit in UCUM notation; empty: none, or Prometheus would append a wrong suffix."""
+    """Unit in UCUM notation; empty if there is none or Prometheus would append a wrong suffix."""
     instrument: Instrument
     meaning: str
     labels: tuple[str, ...] = ()
-    """Attributes of the metric's points; rank and run are resource attributes instead."""
+    """Attributes of the metric's points, without rank and run, which are resource attributes."""
 
     @property
     def prometheus(self) -> str:
-        """Return the metric's name in Prometheus, by its OTLP translation strategy.
+        """Name of the metric in Prometheus.
 
-        The strategy is ``UnderscoreEscapingWithSuffixes``.
+        It is that of the OTLP translation strategy ``UnderscoreEscapingWithSuffixes``.
         """
         words = _WORDS.findall(self.name)
         unit = UNIT_WORDS.get(self.unit, "")
@@ -48,5 +48,5 @@ UNIT_WORDS: Final = {
 
 
 def user_metric(name: str) -> str:
-    """Return the metric name of a value that the program calls ``name``: ``ml.user.<name>``."""
+    """Return the metric name of a value that the user's code calls ``name``."""
     return f"ml.user.{name}"

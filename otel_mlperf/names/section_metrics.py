@@ -1,10 +1,10 @@
 """Measures and metrics of sections: resource use, GPU time, data loading and files.
 
 - Resource use: CPU time, bytes and context switches are those of the section's thread. Memory is
-  that of the process, since the kernel only reports it for all threads together.
+  that of the process, because the kernel only reports it for all threads together.
 - GPU time: device time between the stamps at a section's start and end, each in the current stream.
 - Data loading: waits of the loop, and concurrent work of the loader's workers, by dataset class.
-- Files: file calls are measured only while the program requests it.
+- Files: file calls are measured only while the user's code requests it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from otel_mlperf.names.metric import Metric
 
 
 class Measure(NamedTuple):
-    """Measured value of each call of a section."""
+    """Kind of value that is measured for each call of a section."""
 
     key: str
     """Name in tables and JSON, with the unit as suffix."""
@@ -156,7 +156,7 @@ GPU_NS: Final = Measure(
     "gpu_ns", "ml.section.gpu.time", "time on the GPU from its start to its end in nanoseconds"
 )
 GPU_IDLE: Final = "ml.step.gpu.idle"
-"""For a step: GPU time outside the sections that launch GPU work, in ns."""
+"""For a step: GPU time in ns outside the sections that launch GPU work."""
 PACED_BY: Final = "ml.step.paced_by"
 """``host`` (the GPU waited for the host), ``device`` (the host was ahead) or ``unknown`` (the
 clocks are not accurate enough)."""

@@ -165,18 +165,17 @@ SOURCES: Final[Mapping[str, Mapping[str, tuple[Metric, ...]]]] = {
         ),
     },
 }
-"""Metrics that each level adds, by source and level. A metric of two levels has additional series
-at the higher level.
+"""Metrics that each level adds, by source and level.
 
-The sources are those of the setting ``disabled_readings``, and ``agent``, which is disabled only by
-level ``none``.
+If a metric has two levels, the higher level adds series to the metric. The sources are those of the
+setting ``disabled_readings``, and ``agent``, which is disabled only by level ``none``.
 """
 
 
 def levels_of(metric: Metric) -> dict[str, list[str]]:
-    """Return the sources of ``metric``, with the levels that add it or further series of it.
+    """Return, by source of ``metric``, the levels that add the metric or further series of it.
 
-    Empty for metrics of the run itself.
+    The result is empty for metrics of the run itself.
     """
     found = {
         source: [level for level, metrics in levels.items() if metric in metrics]

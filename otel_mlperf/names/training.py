@@ -1,7 +1,7 @@
 """Metrics of steps, sections and profiler windows, and of the work of a model.
 
 They are derived from the rows and windows of training processes. Rank and run are resource
-attributes. The work of a model (size, and operations of its steps) is known only if the program
+attributes. The work of a model (size, and operations of its steps) is known only if the user's code
 calls ``model_work``. Steps whose operations could not be counted are missing in the sums of both
 operations and time.
 """
@@ -312,7 +312,7 @@ PARAMETERS_EMBEDDING: Final = "embedding"
 FLOPS_TYPE: Final = "ml.flops.type"
 """Type of matrix products: ``bfloat16``, ``float16``, ``tf32`` or ``float32``."""
 PEAK_SOURCE: Final = "ml.flops.peak.source"
-"""Data sheet with the peak, or ``given`` (configured by the program)."""
+"""Data sheet with the peak, or ``given`` (configured by the user's code)."""
 
 MODEL_PARAMETERS: Final = Metric(
     "ml.model.parameters",

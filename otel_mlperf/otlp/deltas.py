@@ -22,7 +22,7 @@ class SentTotal(msgspec.Struct, array_like=True):
 
 
 def growth(now: SentTotal, before: SentTotal) -> SentTotal:
-    """Return the growth from ``before`` to ``now``, whose buckets may be coarser than before."""
+    """Return a series' growth from ``before`` to ``now``; buckets of ``before`` may be finer."""
     counts = [*now.counts]
     for index, count in enumerate(before.counts, before.offset):
         counts[(index >> (before.scale - now.scale)) - now.offset] -= count

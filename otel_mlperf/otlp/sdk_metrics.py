@@ -150,7 +150,7 @@ class ScrapedMetrics:
         reader._set_collect_callback(lambda *_, **__: self._newest())
 
     def put(self, group: MetricGroup) -> None:
-        """Replace points with newer ones of the same series, and remove ended series."""
+        """Store a group's points in place of older ones of their series; drop ended series."""
         about = group.resource.attributes
         labels = {name: about[name] for name in _LABELS if name in about}
         with self._lock:
@@ -205,7 +205,7 @@ def _histogram(attributes: dict[str, Any], point: Any) -> export.HistogramDataPo
 
 
 def _explicit_counts(point: Any) -> tuple[int, ...]:
-    """Return the counts for ``BOUNDS``, which are also bounds of exponential buckets."""
+    """Return the counts of the buckets with ``BOUNDS``; no bound is inside an input bucket."""
     counts = [0] * (len(BOUNDS) + 1)
     counts[0] = point.zero_count
     for index, count in enumerate(point.positive.bucket_counts, point.positive.offset + 1):

@@ -19,24 +19,22 @@ _UI: Final = "https://ui.perfetto.dev (Open trace file)"
 
 
 class ExportFormat(NamedTuple):
-    """Export file format: suffix, writer, and instructions for readers."""
+    """Export file format: suffix of the file, its writer, and how to open it."""
 
     ending: str
-    """Suffix of the file name, with the dot."""
+    """Suffix of the file name, including the dot."""
     write: Callable[[Selected, BinaryIO], str]
-    """Function that writes the selection and returns a description of the written content.
-
-    Raises NothingToExport if the selection is empty.
-    """
+    """Function that writes the selection to a file and returns a description of the written
+    content. The function raises NothingToExport if the selection is empty."""
     reader: str
     """Instruction for opening the file."""
 
 
 def parse_steps(text: str) -> tuple[int, int]:
-    """Parse a step number (``7``) or a range (``7-9``); return first and last step.
+    """Parse a step number (``7``) or a range (``7-9``); return the first and the last step.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: the text is neither a number nor a range.
     """
     match = _NUMBERS.fullmatch(text.strip())
     first = int(match[1]) if match else 0

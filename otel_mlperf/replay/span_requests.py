@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES: Final = 1 << 20
 SENT: Final = "(kind <> 'event' OR kept <> '')"
-"""SQL condition for spans that are sent: of the events of profiler windows, which are all stored,
-only those within the span budget."""
+"""SQL condition for spans that are sent. All events of profiler windows are stored, but only those
+within the span budget are sent."""
 _MARKS: Final = (
     "SELECT time_ns, name, phase, number, count(*) OVER () FROM marks "
     "WHERE rank = $rank AND restart = $restart AND time_ns <= $end_ns "
@@ -67,13 +67,12 @@ def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(selected: Selected) -> Iterator[tuple[int, bytes]]:
-    """Yield the selected spans as OTLP/JSON lines, in batches, each with its number of spans."""
+    """Yield batches of the selected spans: number of spans, and their OTLP/JSON lines."""
     for attributes, rows in _pages(selected):
         yield len(rows), b"".join(encode_lines(attributes, rows))
 
 
 def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
-    """Yield batches of spans: resource attributes, and rows of table ``spans``."""
     store = selected.store
     where = f"{SENT} AND {selected.wanted} AND rank = $rank AND restart = $restart"
     for rank, restart in store.rows("SELECT DISTINCT rank, restart FROM spans ORDER BY ALL"):
@@ -88,7 +87,7 @@ def _pages(selected: Selected) -> Iterator[tuple[dict[str, Any], list[_Row]]]:
 
 
 def _add_marks(store: Store, rows: list[_Row]) -> None:
-    """Add the program's marks to the row of the run's span."""
+    """Add the marks set by the user's program to the row of the run's span."""
     for row in rows:
         if row["category"] == names.RUN and row["span_id"] == row["root_id"]:
             found = store.rows(_MARKS, **{key: row[key] for key in ("rank", "restart", "end_ns")})
@@ -97,7 +96,7 @@ def _add_marks(store: Store, rows: list[_Row]) -> None:
 
 
 def resource_of(run: RunFolder, store: Store, rank: int, restart: int) -> dict[str, Any]:
-    """Return the resource attributes of a rank that the run folder contains."""
+    """Return the resource attributes of a rank's process, as stored in the run folder."""
     of_rank = "WHERE rank = $rank AND restart = $restart ORDER BY start_ns LIMIT 1"
     processes = store.read(ProcessRow, of_rank, rank=rank, restart=restart)
     attributes = names.SDK | {
@@ -144,7 +143,7 @@ def _tail(row: Mapping[str, Any], own: OwnFields) -> bytes:
 
 
 _TRIES: Final = 3
-"""Maximum number of tries per request: fewer than those of the agent, because a user waits."""
+"""Maximum number of tries per request. The agent tries more often, but here a user waits."""
 
 
 def traces_settings(
@@ -156,9 +155,9 @@ def traces_settings(
     """Return the endpoint settings for spans.
 
     Args:
-        endpoint: endpoint from the command line; None: from ``environ``.
+        endpoint: endpoint from the command line; None to use ``environ``.
         environ: environment variables.
-        warn: called with problems that do not prevent delivery.
+        warn: called with each problem that does not prevent delivery.
         recorded: endpoint that the run folder names, suggested in the error message.
 
     Raises:
@@ -193,7 +192,7 @@ def deliver(client: OtlpClient, body: bytes) -> int:
 
 
 def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
-    """Post one request or a part of it, with retries; return the server's final answer."""
+    """Post a request or a part of it, with retries; return the server's final answer."""
     from otel_mlperf.otlp.client import Backoff, Outcome
 
     backoff = Backoff()

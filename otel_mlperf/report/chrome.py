@@ -41,9 +41,10 @@ class ChromeFormat:
         return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return metadata events: name and position of a new line, and of its new process.
+        """Return metadata events with the name and position of a new line.
 
-        A counter needs no declaration, because each of its events contains its name.
+        If the line's process is new as well, its name and position come first. A counter's line has
+        no events of its own, because each event of a counter contains its name.
         """
         self._tracks[number] = track
         process = track.process
@@ -65,7 +66,7 @@ class ChromeFormat:
         )
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return a complete event (``ph: X``); a flow arrow's id is the cause's span id."""
+        """Return a complete event (``ph: X``); a flow arrow's id is the span id of its source."""
         event = {
             "ph": "X",
             "pid": piece.track.process.pid,

@@ -209,7 +209,7 @@ def _steps(before: RunMeasures, after: RunMeasures) -> str:
 
 
 def counted(run: RunMeasures) -> str:
-    """Return the number of measured steps as text, or of calls if there are no steps."""
+    """Return as text the number of measured steps, or of calls if there are no steps."""
     if run.steps:
         return plural(run.steps, "step")
     return plural(sum(time.steps for time in run.calls), "call")

@@ -40,7 +40,8 @@ def finding_lines(
 ) -> list[Line]:
     """Return lines on the first three findings: problem, possible saving and action.
 
-    A last line gives the number of further findings, and the command that lists them.
+    A last line gives the number of further findings, and the command that lists them. ``ranks`` is
+    the run's number of ranks.
     """
     lines: list[Line] = []
     room = width - LABEL

@@ -88,7 +88,10 @@ def _head(section: HotSection) -> Line:
 
 
 def section_text(section: HotSection) -> str:
-    """Return a section's name, with its phase unless it is training; a label for windows."""
+    """Return a section's name, with its phase unless that is training.
+
+    The functions of profiler windows have the label ``profiler windows`` instead.
+    """
     if section.kind == "window":
         return "profiler windows"
     phase = f" in {section.phase}" if section.phase != "train" else ""
@@ -114,7 +117,7 @@ def left_out_texts(section: HotSection) -> list[str]:
 
 
 def passed_over_text(section: HotSection) -> str:
-    """Return the number of calls not profiled because another section was, as text."""
+    """Return as text how many calls were not profiled because another section was."""
     return f"{plural(section.passed_over, 'call')} passed over while another section was profiled"
 
 

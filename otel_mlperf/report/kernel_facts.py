@@ -68,7 +68,7 @@ def _whole(window: WindowFacts) -> Iterable[str]:
 
 
 def answered_text(windows: Iterable[WindowFacts]) -> str:
-    """Return how many kernel launches have a device record, as text; empty without launches."""
+    """Return as text how many kernel launches have a device record; empty without launches."""
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)
@@ -212,7 +212,10 @@ def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
 
 
 def captured_texts(captured: CapturedWork) -> str:
-    """Return how much work of CUDA graphs was matched with operators of their capture, as text."""
+    """Return as text how many kernels and copies of CUDA graphs have a known operator.
+
+    The operators are those that ran while the graphs were captured.
+    """
     if not captured.work:
         return f"no graph was launched that {captured.capture} could explain"
     line = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "

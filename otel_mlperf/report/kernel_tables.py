@@ -38,7 +38,7 @@ _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def table_lines(kernels: Kernels, width: int) -> list[Line]:
-    """Return the table with the sums of omitted and of all rows; without rows, the reason."""
+    """Return the table with the sums of its omitted and of all rows; if it has no rows, why."""
     shown = kernels.rows
     if not shown:
         why = [part for line in _nothing(kernels) for part in broken(line, width - 2)]

@@ -115,7 +115,7 @@ def _findings(live: Live, width: int) -> list[Line]:
 
 
 def _is_warned(finding: Finding, warnings: Sequence[str]) -> bool:
-    """Return whether an active warning contains the start of the text of the finding's rule."""
+    """Return whether an active warning has the text of the finding's rule, up to its value."""
     rule = next((rule for rule in RULES if rule.id == finding.id), None)
     texts = rule.summary.partition("{")[0].strip() if rule else ""
     return bool(texts) and any(texts in warning for warning in warnings)
@@ -232,7 +232,7 @@ def _rank(rank: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Lin
 
 
 def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
-    """Return a character of ``ticks`` (low to high) per value; the top one is twice the median."""
+    """Return one of ``ticks`` (low to high) per value; the highest is twice the median or more."""
     if not values:
         return ""
     top = 2 * sorted(values)[len(values) // 2] or 1

@@ -124,7 +124,7 @@ def own_examples() -> dict[str, Metric]:
 
 
 class MetricRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of the package."""
+    """One metric of the package, as listed by ``reference metrics --json``."""
 
     name: str
     unit: str
@@ -175,7 +175,7 @@ def _row(metric: Metric) -> str:
 
 
 def _read_by(metric: Metric) -> str:
-    """Return a text such as ``host basic, more at detailed``; empty if the run is the source."""
+    """Return a text such as ``host basic, more at detailed``; empty without a source."""
     return "; ".join(
         f"{source} {', more at '.join(levels)}" for source, levels in levels_of(metric).items()
     )

@@ -71,7 +71,7 @@ class PerfettoFormat:
         return packets + _packet(wire.block(60, descriptor))
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return the start of a slice; a flow arrow's id is the affected slice's span id."""
+        """Return the start of a slice; the id of a flow arrow is the span id of its target."""
         event = wire.number(9, _BEGIN) + self._on(line) + self._about(piece)
         for effect in (*piece.leads_to, *((piece.span,) if piece.is_led else ())):
             event += wire.fixed64(47, effect)

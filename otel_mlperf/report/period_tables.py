@@ -59,7 +59,6 @@ def _length(answer: Periods) -> str:
 
 
 def _table(answer: Periods, title: str, cells_of: Callable[[Period], Cells]) -> list[Line]:
-    """Return a table with a row per period and a line per new day; empty if it has no cells."""
     rows = [cells_of(period) for period in answer.periods]
     heads = [head for head in _HEADS if any(head in row for row in rows)]
     if all(row.get("failed", "0") == "0" for row in rows):

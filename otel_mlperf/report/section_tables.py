@@ -31,7 +31,7 @@ class Placed(Protocol):
 
 
 def place_labels(places: Sequence[Placed]) -> list[str]:
-    """Return the sections' names; repeated ones become paths, or get their phase in front."""
+    """Return the sections' names; a repeated name becomes a path, or is prefixed by its phase."""
     phases: dict[str, set[str]] = {}
     for one in places:
         phases.setdefault(one.name, set()).add(one.phase)
@@ -97,7 +97,7 @@ def _written(one: CallFigures, column: str) -> str:
 
 
 def exact_share(one: CallFigures) -> str:
-    """Return the share of calls within the bound (``100 %`` only if all are); a dash without one."""
+    """Return the share of calls in the bound (``100 %`` only if all are); a dash without one."""
     if one.within_share is None:
         return "–"
     if one.within == one.count:

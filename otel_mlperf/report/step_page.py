@@ -137,7 +137,7 @@ def _place_in_row(spans: list[Span], at: int) -> int:
 
 
 def _equal_leaves(spans: list[Span], at: int) -> list[Span]:
-    """Return the leaf ``at`` and the equal leaves directly after it; empty if there are none."""
+    """Return the leaf ``at`` and the leaves of its name directly after it; empty if it is alone."""
     end = at
     while end < len(spans) and _same(spans, end, spans[at]):
         end += 1
@@ -364,7 +364,7 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
 
 
 def _outside(rank: RankStep) -> str:
-    """Return a text on time in the step's span that does not count as step time."""
+    """Return a text on time in the step's span outside the step; empty if it is negligible."""
     if rank.outside_ns < _MIN_OUTSIDE_SHARE * rank.duration_ns:
         return ""
     reasons = f": {', '.join(rank.outside)}" if rank.outside else ""

@@ -31,7 +31,7 @@ class Format(Protocol):
         ...
 
     def slice(self, line: int, piece: Slice) -> bytes:
-        """Return the start of a slice, which ends before the slices that are open on its line."""
+        """Return the start of a slice, which nests in the slices that are open on its line."""
         ...
 
     def ended(self, line: int, end_ns: int) -> bytes:

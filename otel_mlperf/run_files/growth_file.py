@@ -1,6 +1,6 @@
-"""Memory growth of a process between two points: records, their file, and their text form.
+"""Memory growth of a process between two points in time: records, their file and text form.
 
-``growth/<rank>-<restart>-<pid>.jsonl`` contains a line for each measurement that the program
+``growth/<rank>-<restart>-<pid>.jsonl`` contains a line for each measurement that the user's program
 requests. The process appends each line by a single write (see ``process_lines``).
 """
 
@@ -29,14 +29,15 @@ class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
     """Growth of objects of one type, of tensors of one kind, or of one line's allocations."""
 
     what: What
-    """``type``: objects by type; ``tensor``: memory of tensors; ``site``: source lines."""
+    """``type``: objects by type; ``tensor``: memory of tensors; ``site``: allocations by source
+    line."""
     name: str = ""
-    """Name of the type; for tensors dtype, shape and device."""
+    """Name of the type. For tensors: dtype, shape and device."""
     file: str = ""
     """Source file of a line."""
     line: int = 0
     count: int
-    """Increase of the number of objects, of tensor memory blocks, or of allocated blocks."""
+    """Increase of the number of objects, of memory blocks of tensors, or of allocated blocks."""
     bytes: int
     """Increase in bytes."""
     now_count: int
@@ -45,7 +46,7 @@ class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory growth of a process between two points in time; ``str`` formats it as a table."""
+    """Memory growth of a process between two points in time. ``str`` formats it as a table."""
 
     rank: int = 0
     restart: int = 0
@@ -58,7 +59,7 @@ class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     """Increase of the number of objects. This and the following fields may be negative."""
     bytes: int = 0
-    """Increase of the objects' own sizes, without referenced objects."""
+    """Increase of the objects' own sizes, without the objects that they reference."""
     tensor_bytes: int = 0
     """Increase of the memory of PyTorch tensors on all devices; shared memory counts once."""
     resident_bytes: int | None = None
@@ -66,11 +67,12 @@ class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
     cuda_bytes: int | None = None
     """Increase of the memory that PyTorch has allocated on the current device; None if unknown."""
     rows: list[GrowthRow] = []
-    """Rows that have grown, grouped by ``what``, each group sorted by bytes in descending order."""
+    """Rows that have grown, grouped by ``what``. Each group is sorted by bytes in descending
+    order."""
     more: int = 0
     """Number of rows beyond the 50 largest in each group."""
     missing: list[str] = []
-    """Messages about missing values and the reasons."""
+    """Messages about missing values, with the reasons."""
 
     def __str__(self) -> str:
         return growth_text(self)
@@ -80,7 +82,7 @@ class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def append_growth(run_folder: str, pid: int, growth: MemoryGrowth) -> None:
-    """Append one record to the process's file.
+    """Append one record to the file of process ``pid`` in the run folder.
 
     Raises:
         OSError: the file cannot be written.
@@ -89,13 +91,13 @@ def append_growth(run_folder: str, pid: int, growth: MemoryGrowth) -> None:
 
 
 def read_growths(run_folder: Path) -> Iterator[MemoryGrowth]:
-    """Yield all records written so far, grouped by process."""
+    """Yield all records in a run folder that were written so far, grouped by process."""
     return read_process_lines(run_folder, FOLDER, MemoryGrowth)
 
 
 TOP: Final = 10
 _SHOWN: Final = 5
-"""Maximum number of records shown (the last ones)."""
+"""Maximum number of records that are shown (the last ones)."""
 _COLUMN: Final = 10
 _HEADS: Final[dict[What, tuple[str, ...]]] = {
     "tensor": ("grown", "more", "now", "tensors"),
@@ -105,21 +107,21 @@ _HEADS: Final[dict[What, tuple[str, ...]]] = {
 
 
 KINDS: Final = tuple(_HEADS)
-"""Values of ``what``, in the order in which the tables are shown."""
+"""Values of ``what``, in the order in which their tables are shown."""
 
 
 def growth_text(growth: MemoryGrowth) -> str:
-    """Format growth as plain text for ``print``."""
+    """Format one record as plain text for ``print``."""
     return text(growth_lines(growth), color=False, unicode=True).removesuffix("\n")
 
 
 def growth_html(growth: MemoryGrowth) -> str:
-    """Format growth as escaped HTML for notebooks."""
+    """Format one record as HTML for notebooks."""
     return f"<pre>{escape(growth_text(growth))}</pre>"
 
 
 def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -> list[Line]:
-    """Format the last _SHOWN records, separated by empty lines."""
+    """Format the last five records, separated by empty lines; ``top`` rows in each table."""
     lines: list[Line] = []
     if len(growths) > _SHOWN:
         earlier = plural(len(growths) - _SHOWN, "earlier point")
@@ -130,7 +132,7 @@ def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -
 
 
 def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) -> list[Line]:
-    """Format one record: a summary line, then tables of tensors, types and source lines."""
+    """Format one record: a summary, then tables of tensors, types and lines (``top`` rows each)."""
     lines: list[Line] = [[(line, "bold")] for line in broken(head_text(growth), width)]
     lines += [[(f"  missing: {why}", "yellow")] for why in growth.missing]
     shown = 0
@@ -144,7 +146,7 @@ def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) ->
 
 
 def head_text(growth: MemoryGrowth) -> str:
-    """Format the totals as a summary line."""
+    """Format the totals of a record as a summary line."""
     totals = [("process", growth.resident_bytes), ("CUDA", growth.cuda_bytes)]
     totals += [("tensors", growth.tensor_bytes), ("objects", growth.bytes)]
     grown = ", ".join(f"{name} {signed_size(many)}" for name, many in totals if many is not None)
@@ -159,12 +161,12 @@ def titles(what: What) -> tuple[str, ...]:
 
 
 def rows_of(growth: MemoryGrowth, what: What) -> list[GrowthRow]:
-    """Return the rows with this ``what``, sorted by bytes in descending order."""
+    """Return the rows of a record with this ``what``, sorted by bytes in descending order."""
     return [row for row in growth.rows if row.what == what]
 
 
 def numbers(row: GrowthRow) -> tuple[str, str, str]:
-    """Return the formatted numeric columns of a row: bytes, count, current number."""
+    """Return the numeric columns of a row as text: bytes, count, current number."""
     return signed_size(row.bytes), f"{row.count:+,}", f"{row.now_count:,}"
 
 

@@ -1,7 +1,7 @@
 """Records of profiled section calls in a run folder.
 
-``hot/<rank>-<restart>-<pid>.jsonl`` contains a line for each profiled call. The process appends it
-by a single write after the call has ended (see ``process_lines``).
+``hot/<rank>-<restart>-<pid>.jsonl`` contains a line for each profiled call. The process appends the
+line by a single write after the call has ended (see ``process_lines``).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class HotSpot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: int = 0
     """Number of calls, or of executions of a line."""
     own_ns: int = 0
-    """Time without callees; for a line, time including callees."""
+    """For a function: time without callees. For a line: time including callees."""
     total_ns: int = 0
     kept_bytes: int = 0
     blocks: int = 0
 
 
 class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Profile of one call of a section. Profiles record time or memory, according to ``kind``."""
+    """Profile of one call of a section, of time or memory according to ``kind``."""
 
     section: str
     category: str
@@ -54,20 +54,20 @@ class ProfiledCall(msgspec.Struct, frozen=True, kw_only=True):
     spots: list[HotSpot] = []
     """The largest hot spots."""
     more: int = 0
-    """Number of hot spots not in ``spots``."""
+    """Number of hot spots that are not in ``spots``."""
     kept_bytes: int = 0
     """Bytes that all lines together have allocated and not freed."""
     peak_bytes: int = 0
     """Maximum of allocated, not yet freed bytes during the call."""
     left_out: str = ""
-    """Reason why there is no profile; empty if there is one."""
+    """Reason why there is no profile; empty if there is a profile."""
     passed_over: int = 0
-    """Number of calls of the section since its last record that were not profiled, because another
+    """Number of calls of the section, since its last record, that were not profiled because another
     call was being profiled."""
 
 
 def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
-    """Append one record to the process's file.
+    """Append one record to the file of process ``pid`` in the run folder.
 
     Raises:
         OSError: the file cannot be written.
@@ -76,5 +76,5 @@ def append_call(run_folder: str, pid: int, call: ProfiledCall) -> None:
 
 
 def read_calls(run_folder: Path) -> Iterator[ProfiledCall]:
-    """Yield all records written so far, grouped by process."""
+    """Yield all records in a run folder that were written so far, grouped by process."""
     return read_process_lines(run_folder, FOLDER, ProfiledCall)

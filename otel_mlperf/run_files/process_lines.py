@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 
 class OfProcess(Protocol):
-    """Interface of a record, which identifies its process."""
+    """Interface of a record, which identifies the process that writes the record."""
 
     @property
     def rank(self) -> int:
-        """Return the process's rank."""
+        """Return the rank of the process."""
 
     @property
     def restart(self) -> int:
-        """Return the number of earlier starts of the rank."""
+        """Return how often the rank was started before."""
 
 
 def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -> None:
-    """Append the record ``said`` as one line.
+    """Append the record ``said`` as one line to the file of process ``pid`` in folder ``part``.
 
     Raises:
         OSError: the file cannot be written.
@@ -51,7 +51,7 @@ def append_process_line(run_folder: str, part: str, pid: int, said: OfProcess) -
 
 
 def read_process_lines(run_folder: Path, part: str, kind: type[T]) -> Iterator[T]:
-    """Yield the records in all lines written so far, grouped by process."""
+    """Yield the records of type ``kind`` in all files of folder ``part``, grouped by process."""
     decoder = msgspec.json.Decoder(kind)
     for path in sorted((run_folder / part).glob("*.jsonl")):
         try:

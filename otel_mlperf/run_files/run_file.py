@@ -1,7 +1,8 @@
 """The file ``run.json``, which identifies a folder as a run folder, and its creation by all ranks.
 
-The recorder writes it before any other file in the folder, and every reader reads it first. This
-module is therefore used by recorder and readers, and imports only modules that training needs.
+The recorder writes ``run.json`` before any other file in the folder, and every reader reads it
+first. This module is therefore used by recorder and readers, and imports only modules that training
+needs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 RUN_FILE: Final = "run.json"
 FORMAT: Final = 1
-"""Format version of the run folder, stored in ``run.json``; readers refuse higher versions."""
+"""Format version of the run folder, stored in ``run.json``. Readers refuse higher versions."""
 _MAX_BYTES: Final = 64 << 20
 _KEY: Final = re.compile("[0-9a-f]{8}")
 
@@ -44,9 +45,10 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """Operating system, as in OpenTelemetry's ``os.type``."""
     world_size: int = 1
     integrations: list[str] = []
-    """Names of integrations that detect steps, so that the program does not have to report them."""
+    """Names of integrations that detect steps, so that the user's program does not have to report
+    steps."""
     is_wrapper: bool = False
-    """Whether the program only started another program, which was recorded instead."""
+    """Whether the user's program only started another program, which was recorded instead."""
     format: int = FORMAT
 
 
@@ -92,7 +94,7 @@ def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
 
     Returns:
         Whether the folder now belongs to that run. False if ``run.json`` belongs to another run or
-        cannot be parsed; it is then unchanged.
+        cannot be parsed; the file is then unchanged.
 
     Raises:
         OSError: the file cannot be written or read.
@@ -109,12 +111,12 @@ def write_run_file(folder: str, facts: Mapping[str, Any]) -> bool:
 
 
 def read_key(folder: str | Path) -> str:
-    """Return the key that identifies the run folder in the names of journal folders.
+    """Return the key that identifies a run folder in the names of journal folders.
 
     The run id is not enough, because runs in two folders may have the same id. The path is not
-    either, because a folder may have different paths in containers. The key is random and stored in
-    ``run.json``. It is empty for runs of earlier versions. Without a readable ``run.json``, it is
-    derived from the path.
+    enough either, because a folder may have different paths in containers. The key is therefore
+    random and stored in ``run.json``. The key is empty for runs of earlier versions. Without a
+    readable ``run.json``, it is derived from the path.
     """
     try:
         key = _read(os.path.join(folder, RUN_FILE)).get("key", "")
@@ -129,7 +131,7 @@ def _key_of_path(folder: str | Path) -> str:
 
 
 def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str]) -> None:
-    """Add parameters and tags to ``run.json``; unknown fields of newer versions are preserved.
+    """Add parameters and tags to ``run.json``. Unknown fields of newer versions are preserved.
 
     Raises:
         OSError: the file cannot be written.
@@ -142,7 +144,7 @@ def extend_run_file(folder: str, params: Mapping[str, Any], tags: Sequence[str])
 
 
 def write_integrations(folder: str, names: Sequence[str]) -> None:
-    """Store the names of active integrations; unknown fields of newer versions are preserved.
+    """Store the names of active integrations in ``run.json``, whose unknown fields are preserved.
 
     Raises:
         OSError: the file cannot be written.
@@ -154,7 +156,7 @@ def write_integrations(folder: str, names: Sequence[str]) -> None:
 
 
 def write_wrapper(folder: str, *, is_wrapper: bool) -> None:
-    """Store ``is_wrapper`` in ``run.json``; unknown fields of newer versions are preserved.
+    """Store ``is_wrapper`` in ``run.json``. Unknown fields of newer versions are preserved.
 
     Raises:
         OSError: the file cannot be written.
@@ -192,7 +194,6 @@ def _read(path: str) -> Any:
 
 
 def _temporary_path(path: str) -> str:
-    """Return a unique temporary path, because all ranks of a run may write concurrently."""
     return f"{os.path.dirname(path)}/.run-{os.getpid()}-{os.urandom(4).hex()}"
 
 

@@ -1,7 +1,8 @@
 """Sensor of control groups: limits and use of each training process's container or job.
 
 psutil does not read control groups. A process's limit is the minimum of the machine's resources and
-of the limits of its group and of all parent groups. The process's own group is usually unlimited.
+of the limits of its group and of all parent groups, because the process's own group is usually
+unlimited.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 class CgroupSensor:
     """Sensor of the control groups of training processes.
 
-    A group that several processes belong to is read once per pass.
+    A group to which several processes belong is read once per pass.
     """
 
     def __init__(self, level: Level, proc: Path, sys: Path) -> None:
@@ -45,7 +46,7 @@ class CgroupSensor:
         """Number of CPUs that each process may use, by process id, from the latest reading."""
 
     def follow(self, pids: Collection[int]) -> None:
-        """Replace the set of observed processes by ``pids``."""
+        """Observe the processes ``pids`` instead of those observed so far."""
         for pid in [pid for pid in self._members if pid not in pids]:
             for file in self._members.pop(pid):
                 file.close()
@@ -56,7 +57,7 @@ class CgroupSensor:
                 self._members[pid] = Membership(pid, self._proc, self._sys), status
 
     def read(self) -> list[Measurement]:
-        """Return limits, use, throttling, OOM kills; from level ``detailed`` also peak memory."""
+        """Return limits, use, throttling, OOM kills; at level ``detailed`` also peak memory."""
         self._look_for_groups()
         cpu = {chain: group.read() for chain, group in self._cpu.items()}
         memory = {chain: group.read() for chain, group in self._memory.items()}
@@ -73,7 +74,6 @@ class CgroupSensor:
         return measured
 
     def _look_for_groups(self) -> None:
-        """Open the groups that processes have entered, and close those they have left."""
         unused = {*self._cpu, *self._memory}
         for member, _ in self._members.values():
             member.read()
@@ -119,7 +119,7 @@ class CgroupSensor:
         return _measured(pid, values)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files of processes and groups."""
         self.follow(())
         for of_cpu in self._cpu.values():
             of_cpu.close()

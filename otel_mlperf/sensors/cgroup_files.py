@@ -27,7 +27,7 @@ _HOME: Final = PurePosixPath("/sys")
 
 
 class Mount(NamedTuple):
-    """Mounted tree of control groups."""
+    """A mounted tree of control groups, as listed in ``/proc/<pid>/mountinfo``."""
 
     controllers: tuple[str, ...]
     """Controllers of version 1; for version 2 ``("",)``, as in ``/proc/<pid>/cgroup``."""
@@ -44,7 +44,7 @@ class Chain(NamedTuple):
 
 
 def parse_membership(text: bytes) -> dict[str, str]:
-    """Parse ``/proc/<pid>/cgroup`` into group paths by controller; version 2 has the key ``""``."""
+    """Parse ``/proc/<pid>/cgroup`` into group paths by controller (key ``""`` in version 2)."""
     groups: dict[str, str] = {}
     for line in text.decode("utf-8", "replace").split("\n"):
         number, _, rest = line.partition(":")
@@ -74,7 +74,10 @@ def parse_mounts(text: bytes) -> list[Mount]:
 def find_chain(
     controller: Controller, groups: dict[str, str], mounts: Sequence[Mount], sys: Path
 ) -> Chain | None:
-    """Return the groups of a process for ``controller``; None if they are not visible."""
+    """Return the groups of a process for ``controller``; None if they are not visible.
+
+    ``groups`` contains the path of the process's group for each controller.
+    """
     # If both versions are mounted, each controller belongs to one: version 1 lists its own.
     version = 1 if controller in groups else 2
     wanted = controller if version == 1 else _UNIFIED
@@ -94,7 +97,6 @@ def find_chain(
 
 
 def _below(path: str, root: str) -> tuple[str, ...]:
-    """Return the parts of ``path`` relative to ``root``; empty if it is not below ``root``."""
     try:
         return PurePosixPath(path).relative_to(root).parts
     except ValueError:
@@ -119,9 +121,9 @@ class Membership:
         self._chains: dict[Controller, Chain | None] = {}
 
     def read(self) -> None:
-        """Update the groups of the process."""
-        # Read in each pass: Slurm, systemd and container runtimes may move a process after its
-        # start.
+        """Update the groups of the process, which may have been moved."""
+        # Read in each pass, because Slurm, systemd and container runtimes may move a running
+        # process.
         text = self._file.read()
         if text != self._text or not self._chains:
             self._text, groups = text, parse_membership(text)
@@ -131,11 +133,11 @@ class Membership:
             }
 
     def chain(self, controller: Controller) -> Chain | None:
-        """Return the groups for a controller from the latest reading; None if not visible."""
+        """Return the groups for ``controller`` as last read; None if they are not visible."""
         return self._chains.get(controller)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file that lists the groups."""
         self._file.close()
 
 
@@ -168,7 +170,7 @@ def parse_cpu_list(text: bytes) -> list[int]:
 
 
 def parse_quota(quota_and_period: bytes) -> float | None:
-    """Return a quota in CPUs (quota / period); None: no limit (``max``, or ``-1`` in version 1)."""
+    """Return a quota in CPUs (quota / period); None for no limit (``max``; ``-1`` in version 1)."""
     words = quota_and_period.split()
     if len(words) != 2:
         return None
@@ -177,7 +179,7 @@ def parse_quota(quota_and_period: bytes) -> float | None:
 
 
 def parse_throttling(text: bytes) -> CpuReading:
-    """Parse ``cpu.stat``; microseconds in version 2, nanoseconds in version 1."""
+    """Parse ``cpu.stat``, with times in microseconds (version 2) or nanoseconds (version 1)."""
     micro, nano = field(text, b"throttled_usec "), field(text, b"throttled_time ")
     return CpuReading(
         cpu_s=_seconds(field(text, b"usage_usec "), _MICRO),
@@ -195,14 +197,14 @@ class CpuGroup:
     """CPU quotas and CPU time of a group and of its parent groups."""
 
     def __init__(self, groups: Chain, times: Chain | None) -> None:
-        """``times``: groups of the separate controller by which version 1 counts CPU time."""
+        """``times``: groups of the controller by which version 1 counts CPU time separately."""
         limits = ["cpu.max"] if groups.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         self._limits = [[KeptFile(at / name) for name in limits] for at in groups.folders]
         self._stats = [KeptFile(at / "cpu.stat") for at in groups.folders]
         self._times = _usage_files(times)
 
     def read(self) -> CpuReading:
-        """Read the group with the lowest quota; the innermost group if none has a quota."""
+        """Read the group with the lowest quota or, if no group has a quota, the innermost group."""
         tightest, limit = 0, None
         for at, files in enumerate(self._limits):
             cpus = parse_quota(b" ".join(file.read() for file in files))
@@ -228,7 +230,7 @@ def _usage_files(times: Chain | None) -> list[KeptFile]:
 
 
 _UNLIMITED: Final = 1 << 62
-"""Values from here upward mean no limit: version 1 reports the largest number of whole pages."""
+"""Values from here upward mean no limit, because version 1 reports the largest number of pages."""
 _FILES: Final = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes",
         "memory.oom_control", b"total_inactive_file "),
@@ -248,7 +250,7 @@ class MemoryReading(NamedTuple):
 
 
 def parse_limit(text: bytes) -> int | None:
-    """Parse a limit in bytes; None: no limit."""
+    """Parse a limit in bytes; return None if there is no limit."""
     limit = number(text.strip())
     return None if limit is None or limit >= _UNLIMITED else limit
 
@@ -265,15 +267,14 @@ class MemoryGroup:
         ]
 
     def read(self) -> MemoryReading:
-        """Read the group with the lowest limit; the innermost group if none has a limit."""
+        """Read the group with the lowest limit or, if no group has a limit, the innermost group."""
         lowest, limit = 0, None
         for at, file in enumerate(self._limits):
             size = parse_limit(file.read())
             if size is not None and (limit is None or size < limit):
                 lowest, limit = at, size
         usage, stat, peak, events = (file.read() for file in self._files[lowest])
-        # The files are read one after the other: if pages move in between, the difference may be
-        # negative.
+        # If pages move between the readings of two files, the difference may be negative.
         used, inactive = number(usage.strip()), field(stat, self._inactive)
         working = None if used is None or inactive is None else max(0, used - inactive)
         kills = field(events, b"oom_kill ")

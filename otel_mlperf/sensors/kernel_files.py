@@ -21,8 +21,10 @@ TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 
 _log = logging.getLogger("otel_mlperf.sensors")
 _CHUNK: Final = 1 << 16
 _SURELY_WHOLE: Final = 2048
-"""Maximum size of a read that is surely the last one: the kernel returns whole records, up to 4 KiB
-per read."""
+"""Maximum size of a read that is surely the last one.
+
+The kernel returns whole records, up to 4 KiB per read.
+"""
 _MAX_DIGITS: Final = 20
 
 
@@ -40,17 +42,17 @@ class KeptFile:
     __slots__ = ("_file", "_path", "_silent")
 
     def __init__(self, path: Path, *, may_lack: bool = True) -> None:
-        """``may_lack=False``: log the first failure to read the file."""
+        """If ``may_lack`` is False, the first failure to read the file is logged."""
         self._path, self._silent = str(path), may_lack
         self._file: OwnDescriptor | None = None
 
     def read(self) -> bytes:
-        """Return the current content."""
+        """Return the current content of the file; empty if it cannot be read."""
         try:
             if self._file is None:
                 self._file = OwnDescriptor(os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
             fd = self._file.fd
-            # Must start at offset 0: only then does the kernel generate the text again.
+            # Must start at offset 0, because only then does the kernel generate the text again.
             text = part = os.pread(fd, _CHUNK, 0)
             while len(part) > _SURELY_WHOLE:
                 part = os.pread(fd, _CHUNK, len(text))
@@ -96,12 +98,12 @@ def entries(path: Path | str) -> list[str]:
 
 
 def number(word: bytes) -> int | None:
-    """Parse a plain decimal number; None for any other text."""
+    """Parse a plain decimal number; return None for any other text."""
     return int(word) if word.isdigit() and len(word) <= _MAX_DIGITS else None
 
 
 def numbers(words: list[bytes]) -> list[int]:
-    """Parse plain decimal numbers; empty if any text is not a number, or if there are none."""
+    """Parse plain decimal numbers; return an empty list if any text is not such a number."""
     # Checked together, since a file may contain hundreds of numbers.
     if not b"".join(words).isdigit() or len(max(words, key=len)) > _MAX_DIGITS:
         return []
@@ -127,6 +129,6 @@ def field(text: bytes, key: bytes) -> int | None:
 
 
 def kibibytes(text: bytes, key: bytes) -> int | None:
-    """Return the value of a field in kB, converted to bytes; None if missing."""
+    """Return the number of kB after ``key``, converted to bytes; None if missing."""
     size = field(text, key)
     return None if size is None else size << 10

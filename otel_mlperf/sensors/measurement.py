@@ -22,9 +22,9 @@ class Measurement(NamedTuple):
     labels: dict[str, str]
     value: float
     pid: int = 0
-    """Id of the measured process; 0: the value belongs to the host or a device."""
+    """Id of the measured process; 0 if the value belongs to the host or a device."""
     device: str = ""
-    """``hw.id`` of the measured device (a GPU's UUID); empty: no device."""
+    """``hw.id`` of the measured device (a GPU's UUID); empty if it is not a value of a device."""
     text: str = ""
     """Only for device losses: the reason why the device does not respond; empty if it responds."""
 
@@ -35,7 +35,7 @@ class Sensor(Protocol):
     def read(self) -> list[Measurement]:
         """Return the current measurements.
 
-        Data that is not available on a machine must not raise an error; it is logged once.
+        Data that is not available on a machine must not raise an error, but is logged once.
         """
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """psutil calls that return None on failure, so that readings are absent.
 
-Only the agent imports this module. Host readings use psutil where it is accurate and cheap. Modules
+Only the agent imports this module. Host readings use psutil if it is accurate and cheap. Modules
 that read ``/proc`` or ``/sys`` directly state the reason.
 """
 
@@ -17,9 +17,9 @@ _logged: Final[set[str]] = set()
 
 
 def read_psutil(function: str, *arguments: object, **options: object) -> Any | None:
-    """Return the result of a psutil function; None if it fails, which is logged once per function.
+    """Return the result of a psutil function; None if it fails, which is logged once.
 
-    The function is passed by name, since some functions are missing on some systems.
+    The function is passed by name, because some functions are missing on some systems.
     """
     try:
         return getattr(psutil, function)(*arguments, **options)

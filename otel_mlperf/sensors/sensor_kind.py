@@ -42,7 +42,7 @@ class Surroundings(NamedTuple):
     proc: Path = PROC
     sys: Path = SYS
     clock: Callable[[], float] = time.monotonic
-    """Clock in seconds, for values that are read rarely."""
+    """Clock in seconds, which determines when values that are read rarely are due."""
     loop_threads: Callable[[], Mapping[int, int]] = dict
     """Returns the id of the training loop's thread by process id; unknown threads are missing."""
 
@@ -59,8 +59,10 @@ class SensorKind(NamedTuple, Generic[SensorT_co]):
     metrics: tuple[Metric, ...] = ()
     """Additional metrics, with the units and descriptions that servers receive."""
     at_once: bool = False
-    """Whether a pass lasts microseconds and never hangs, so that the sensor needs no separate
-    thread. Ignored for sensors of other packages."""
+    """Whether a pass lasts microseconds and never hangs, so that no separate thread is needed.
+
+    Ignored for sensors of other packages.
+    """
 
 
 class StartedSensor(Generic[SensorT_co]):
@@ -75,14 +77,13 @@ class StartedSensor(Generic[SensorT_co]):
         self, load: Callable[[], SensorKind[SensorT_co]], surroundings: Surroundings
     ) -> None:
         self.metrics: tuple[Metric, ...] = ()
-        """Additional metrics after loading; the tuple is replaced as a whole, so any thread may
-        read it."""
+        """Additional metrics; the tuple is replaced as a whole, so that any thread may read it."""
         self._load, self._surroundings = load, surroundings
         self._sensor: SensorT_co | None = None
         self._look_at_s = -math.inf
 
     def read(self) -> list[Measurement]:
-        """Read the sensor; empty as long as it could not be started."""
+        """Return the sensor's measurements; empty as long as the sensor could not be started."""
         now_s = self._surroundings.clock()
         if self._sensor is None and now_s >= self._look_at_s:
             self._look_at_s = now_s + AGAIN_S  # set first, since _start may raise
@@ -90,7 +91,7 @@ class StartedSensor(Generic[SensorT_co]):
         return [] if self._sensor is None else self._sensor.read()
 
     def _start(self) -> SensorT_co | None:
-        """Make the sensor; None if there is nothing to read, now or at the requested level."""
+        """Make the sensor; return None if the level excludes it or if there is nothing to read."""
         kind = self._load()
         is_kind = isinstance(kind, SensorKind)  # an entry point may be any object
         if not is_kind:

@@ -30,8 +30,8 @@ class TimedSensor:
     """Sensor in a separate thread, with a deadline per pass; not thread-safe itself.
 
     ``begin`` and ``take`` never block; ``read`` blocks at most until the deadline. A result after
-    the deadline is dropped, since it would be attributed to the time of a later pass. While a pass
-    hangs, no further pass is started; each attempt counts as late.
+    the deadline is dropped, because it would be attributed to the time of a later pass. While a
+    pass hangs, no further pass is started; each attempt counts as late.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class TimedSensor:
             )
             self._thread.start()
         self._state, self._began_s = "waiting", self._clock()
-        # Must be cleared before the thread is woken: otherwise an immediate result would be lost.
+        # Must be cleared before the thread is woken, because an immediate result would be lost
+        # otherwise.
         self._answered.clear()
         self._wanted.put(True)
         return True
@@ -76,7 +77,7 @@ class TimedSensor:
     def take(self) -> list[Measurement] | None:
         """Return the measurements of the pass once, with its duration and the count of late passes.
 
-        None if the pass has not ended, or if its result was already returned.
+        Return None if the pass has not ended, or if its result was already returned.
         """
         if self._state == "idle":
             return None
@@ -105,7 +106,7 @@ class TimedSensor:
     def close(self) -> None:
         """Stop the thread and close the sensor.
 
-        A thread that hangs is abandoned, and closes the sensor when the hanging call returns.
+        A thread that hangs is abandoned; it closes the sensor if the hanging call returns.
         """
         if self._thread is not None:
             self._wanted.put(False)

@@ -47,7 +47,7 @@ def make_sampler(name: str, ratio: float) -> Sampler | None:
 
 
 def parse_sampler(given: Any) -> str:
-    """Return a sampler's name in lower case.
+    """Return a sampler's name in lower case; empty if no sampler is given.
 
     Raises:
         ValueError: there is no such sampler.

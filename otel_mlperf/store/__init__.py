@@ -1,1 +1,1 @@
-"""Storage of runs in run folders: written by the agent, and read by all other parts."""
+"""Storage of runs in run folders, which the agent writes and all other parts read."""

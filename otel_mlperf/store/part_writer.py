@@ -2,7 +2,8 @@
 
 Only the agent uses this module. A part is written to a temporary file and renamed, so that readers
 never see an incomplete part. Writing the same part number again replaces the same rows. pyarrow is
-configured to use the system's allocator, since its own never releases memory, and a single thread.
+configured to use a single thread and the system's allocator, because pyarrow's own allocator never
+releases memory.
 
 At the size limit parts are removed, oldest first: profiler windows, then spans (both are only
 examples, and new ones are the most useful), then other tables in the order of ``_REMOVAL_ORDER``,
@@ -42,13 +43,16 @@ if TYPE_CHECKING:
     from otel_mlperf.tables.row import Column
 
 MERGE_OVER = 8
-"""Maximum number of adjacent parts of one size class before they are merged.
+"""Maximum number of adjacent parts of one size class; more are merged.
 
-Limited because a reader opens all parts, and each node of a run may have so many in each table.
+It is limited because a reader opens all parts, and each node of a run may have this many in each
+table.
 """
 _LARGE = 1 << 20
-"""Minimum size in bytes of parts that are excluded from merging. Whole parts are removed at a run's
-size limit, so that parts must not become too large."""
+"""Minimum size in bytes of parts that are excluded from merging.
+
+Whole parts are removed at a run's size limit, so that parts must not become too large.
+"""
 _MAX_MERGED_BYTES = 8 << 20
 """Maximum total size in bytes of parts that are merged at a run's end."""
 _GROUP_ROWS = 32_768
@@ -90,10 +94,10 @@ def write_part(
 def write_pieces(
     folder: Path | str, table: str, host: str, number: int, pieces: Iterable[Mapping[str, Values]]
 ) -> Path:
-    """Write one part of ``table`` piece by piece, with only one piece in memory at a time.
+    """Write one part of ``table`` piece by piece, with only one piece in memory; return its path.
 
     Raises:
-        StoreError: as ``write_part``.
+        StoreError: a column is unknown, missing or of the wrong type, or writing fails.
     """
     rows = (_as_table(table, columns) for columns in pieces)
     return _write(Path(folder), table, part_name(host, number), rows)
@@ -114,8 +118,8 @@ def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> P
 def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -> Path | None:
     """Merge parts of ``host`` if more than ``over`` parts of one size class are adjacent.
 
-    Readers see each row once at any time: the merged part's name marks the merged parts as outdated
-    before they are removed. Return the merged part, or None if nothing was merged.
+    Return the merged part, or None if nothing was merged. Readers see each row once at any time,
+    because the merged part's name marks the merged parts as outdated before they are removed.
 
     Raises:
         StoreError: a part cannot be read, or writing fails.
@@ -129,7 +133,10 @@ def merge_all(
 ) -> Path | None:
     """Merge the newest parts of ``host`` up to ``most_bytes``, so that an ended run has few parts.
 
-    Return value and exceptions are those of ``compact``.
+    Return the merged part, or None if nothing was merged.
+
+    Raises:
+        StoreError: a part cannot be read, or writing fails.
     """
     mine = _own_parts(folder, table, host)
     return _merge_run(folder, table, host, _small_end(mine, most_bytes))
@@ -152,8 +159,8 @@ def _merge_run(folder: Path | str, table: str, host: str, run: Sequence[TablePar
         _merge([part.path for part in run], path, table)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"merging {len(run)} parts into {path}: {error}") from error
-    # Must follow the renaming of the merged part, whose name marks these parts as outdated: readers
-    # that list the folder in between see each row once.
+    # Must follow the renaming of the merged part, whose name marks these parts as outdated, so that
+    # readers that list the folder in between see each row once.
     _remove(run)
     return path
 
@@ -164,16 +171,15 @@ def _behind_large(parts: list[TablePart]) -> list[TablePart]:
 
 
 def _small_end(parts: list[TablePart], most_bytes: int) -> list[TablePart]:
-    """Return the newest parts whose total size is at most ``most_bytes``."""
     sizes = accumulate(part.path.stat().st_size for part in reversed(parts))
     few = sum(size <= most_bytes for size in sizes)
     return parts[len(parts) - few :]
 
 
 def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
-    """Return the newest adjacent parts of one size class if there are more than ``over``, else [].
+    """Return the newest adjacent parts of one size class if there are over ``over``, else [].
 
-    Size classes are powers of ``over`` in the number of merged parts: therefore a row is rewritten
+    Size classes are powers of ``over`` in the number of merged parts. Therefore a row is rewritten
     only once per class, and not in every merge.
     """
     run: list[TablePart] = []
@@ -254,7 +260,7 @@ def _as_array(table: str, column: Column, values: Values | None, rows: int) -> p
 
 def _numbers(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array | None:
     """Wrap ``values`` as an Arrow array without copying; None if their type is not ``kind``."""
-    # Avoids pa.array(), which imports numpy.ma for NumPy arrays: 9 MB of memory.
+    # pa.array() is avoided, because it imports numpy.ma for NumPy arrays, which needs 9 MB.
     if values.dtype != _NUMPY.get(kind):
         return None
     plain = np.ascontiguousarray(values)
@@ -304,10 +310,10 @@ _SPANS: Final = 1
 
 
 def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) -> int:
-    """Remove parts of ``host`` until its tables have at most ``most_bytes``.
+    """Remove parts of ``host`` until the host's tables have at most ``most_bytes``.
 
-    ``windows`` are the host names used in the parts of its profiler windows, oldest first. Return
-    the number of removed spans of sections and events, without roll-ups and segments.
+    Return the number of removed spans of sections and events, without roll-ups and segments.
+    ``windows`` are the host names used in the parts of the host's profiler windows, oldest first.
     """
     by_window = [part for window in windows for part in _own(folder, "spans", window)]
     parts = [by_window, *(_own(folder, table, host) for table in _REMOVAL_ORDER)]
@@ -325,7 +331,6 @@ def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) 
 
 
 def _own(folder: Path, table: str, host: str) -> list[TablePart]:
-    """Return the parts of ``host``, oldest first."""
     return live_parts(table_folder(folder, table), host)
 
 

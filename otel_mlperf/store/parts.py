@@ -36,18 +36,18 @@ class TablePart(NamedTuple):
 
 
 def table_folder(folder: Path, table: str) -> Path:
-    """Return the folder of the parts of ``table`` in a run folder."""
+    """Return the folder with the parts of ``table`` in the run folder ``folder``."""
     return folder / "tables" / table
 
 
 def part_name(host: str, first: int, last: int | None = None) -> str:
-    """Return the file name of a part; with ``last``, of a merged part."""
+    """Return the file name of a part; if ``last`` is given, of a merged part."""
     numbers = f"{first:06d}" if last is None else f"{first:06d}_{last:06d}"
     return f"{safe_name(host)}-{numbers}{SUFFIX}"
 
 
 def window_host(digest: str) -> str:
-    """Return the name used as host in the parts of a profiler window.
+    """Return the name that is used as host in the parts of a profiler window.
 
     It depends only on the trace's digest, so that a repeated import on any host replaces the parts.
     """
@@ -55,7 +55,7 @@ def window_host(digest: str) -> str:
 
 
 def parse(path: Path) -> TablePart | None:
-    """Parse a part from its file name; None for unfinished and foreign files."""
+    """Parse a part from its file name; return None for unfinished and foreign files."""
     name = _NAME.fullmatch(path.name)
     if name is None or path.name.startswith("."):
         return None
@@ -64,10 +64,11 @@ def parse(path: Path) -> TablePart | None:
 
 
 def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
-    """Return the valid parts of a table folder, sorted by host and number; empty if it is missing.
+    """Return the valid parts of a table folder, sorted by host and number.
 
-    Parts that a merged part replaces are omitted. With ``host``, only parts of this host are
-    returned, and file names of other hosts are not parsed.
+    Parts that a merged part replaces are omitted. If ``host`` is given, only parts of this host are
+    returned, and file names of other hosts are not parsed. The list is empty if the folder is
+    missing.
 
     Raises:
         StoreError: the folder is a symbolic link.
@@ -108,7 +109,10 @@ def write_as_of(folder: Path, host: str, unix_ns: int) -> None:
 
 
 def read_as_of(folder: Path, host: str) -> int | None:
-    """Return the Unix time in ns up to which the tables of ``host`` are complete; None: unknown."""
+    """Return the Unix time in ns up to which the tables of ``host`` are complete, or None.
+
+    None means that the time is not recorded or unreadable.
+    """
     try:
         return int(json.loads(read_regular(_as_of_file(folder, host)))[_AS_OF])
     except (OSError, ValueError, KeyError, TypeError):
@@ -135,7 +139,7 @@ def _stable_names(folder: Path, host: str | None) -> list[str]:
 def _names(folder: Path, host: str | None) -> list[str]:
     prefix = "" if host is None else f"{safe_name(host)}-"
     try:
-        # Regular files only: opening a pipe that another user has created there would block.
+        # Regular files only, because opening a pipe that another user has created would block.
         return sorted(name for name in regular_files(folder) if name.startswith(prefix))
     except FileNotFoundError:
         return []
@@ -147,5 +151,5 @@ def _names(folder: Path, host: str | None) -> list[str]:
 
 def _parsed(folder: Path, names: list[str], host: str | None) -> list[TablePart]:
     parts = [part for name in names if (part := parse(folder / name)) is not None]
-    # Compare whole host names: the name of one host may be a prefix of another host's name.
+    # Whole host names are compared, because the name of a host may be a prefix of another's.
     return parts if host is None else [part for part in parts if part.host == safe_name(host)]

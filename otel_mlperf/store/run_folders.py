@@ -26,14 +26,14 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class RunFolder(msgspec.Struct, frozen=True):
-    """Run folder with the content of its ``run.json``."""
+    """Run folder with the content of the folder's ``run.json``."""
 
     path: Path
     facts: RunFile
 
     @property
     def short_id(self) -> str:
-        """Return the short run id: eight characters of a UUID, else the id in the folder's name."""
+        """Short run id: eight characters of a UUID, otherwise the id in the folder's name."""
         if _UUID.fullmatch(self.facts.id):
             return self.facts.id[:8]
         before = safe_name(self.facts.name) + "-"
@@ -55,8 +55,8 @@ def list_runs(folder: Path) -> list[RunFolder]:
 def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
     """Return the runs in ``folder``, newest first, and errors of unreadable folders by name.
 
-    Runs of wrapper programs, which only started another program, are omitted: the started program
-    has its own run.
+    Runs of wrapper programs, which only started another program, are omitted, because the started
+    program has its own run.
     """
     runs: list[RunFolder] = []
     bad: dict[str, StoreError] = {}
@@ -94,7 +94,8 @@ def _is_utf8(path: Path) -> bool:
 def find_run(run: str = LATEST, folder: Path | None = None) -> RunFolder:
     """Return a run by path, ``latest``, name or id prefix; by name, the newest run with this name.
 
-    Warns if other users can change the run's folder.
+    Runs are searched in ``folder`` (None: ``runs_dir()``). Warns if other users can change the
+    run's folder.
 
     Raises:
         NoSuchRun: no run matches, or several ids match.

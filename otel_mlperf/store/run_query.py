@@ -1,8 +1,8 @@
 """Execution of ``SELECT`` queries of users on a run's tables, without access to other files.
 
 Each query runs in a separate process, which is killed at its deadline. Limits within DuckDB would
-not suffice: it can be interrupted only between blocks of rows, and its memory limit does not
-include all of its allocations.
+not suffice, because DuckDB can be interrupted only between blocks of rows, and its memory limit
+does not include all of its allocations.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOCKED: Final = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""Settings that prevent access to other files; the last one makes them irreversible."""
+"""Settings that prevent access to other files; the last one makes all settings irreversible."""
 
 
 class QueryColumn(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True):
-    """Request to the query process."""
+    """Request that is passed to the query process on its standard input."""
 
     folder: str
     sql: str
@@ -79,7 +79,7 @@ class _Request(msgspec.Struct, frozen=True, array_like=True):
 def run_query_in_process(
     run: RunFolder, sql: str, most_rows: int = MAX_ROWS, limit_s: float = LIMIT_S
 ) -> QueryAnswer:
-    """Run ``ask`` in a process with limited time and memory, and return its answer.
+    """Run ``ask`` in a process with limited time and memory, and return the answer.
 
     Raises:
         QueryError: as in ``ask``, or the query exceeds the limit of time or memory.
@@ -117,7 +117,7 @@ def _refuse_late(run: RunFolder, limit_s: float) -> NoReturn:
 
 
 def main(_: list[str]) -> int:
-    """Answer the request on standard input, and return the exit code.
+    """Answer the request on standard input, and return the exit code of the process.
 
     The process enforces its time limit itself, in case the caller has died.
     """
@@ -220,7 +220,7 @@ def _select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON types; long texts are cut."""
+    """Convert a value of DuckDB to JSON types; long texts are cut."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int):

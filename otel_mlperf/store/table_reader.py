@@ -37,15 +37,17 @@ _SMALL_BYTES: Final = 1 << 20
 """Maximum size on disk of tables that are always read into memory: a summary is a fifth faster."""
 _MAX_BYTES: Final = 64 << 20
 """Maximum size on disk of tables that are read into memory, where they need eight times as much.
-The parts of larger tables cost more to read than to open."""
+
+The parts of larger tables cost more to read than to open.
+"""
 _MAX_RECENT: Final = 1024
 _ALWAYS_WHOLE: Final = ("processes", "instruments")
-"""Tables of which all parts are needed, since their rows are not written repeatedly."""
+"""Tables of which all parts are needed, because their rows are not written repeatedly."""
 _WORD: Final = re.compile(r"\w+")
 
 
 def is_read_once(parts: int, size_bytes: float) -> bool:
-    """Return whether the first query reads a table of this size and number of parts into memory."""
+    """Return whether the first query reads a table with this many parts and bytes into memory."""
     return parts > 0 and size_bytes <= (_MAX_BYTES if parts >= MANY else _SMALL_BYTES)
 
 
@@ -63,12 +65,12 @@ def measure_bytes(files: list[str]) -> float:
 
 
 def named_in(sql: str) -> set[str]:
-    """Return all tables whose names occur in a query."""
+    """Return the tables whose names occur in the query ``sql``."""
     return TABLES.keys() & set(_WORD.findall(sql))
 
 
 def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) -> None:
-    """Read a table into memory, and create a view with its name.
+    """Read a table into memory, and create a view with the table's name.
 
     ``selection`` is SQL that selects all rows of the table.
     """
@@ -81,7 +83,10 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 
 
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
-    """Return all parts, or if there are very many, only the newest parts of each host."""
+    """Return all parts or, if there are over 1,024 parts, only the newest parts of each host.
+
+    All parts of ``processes`` and ``instruments`` are needed, and always returned.
+    """
     if len(parts) <= _MAX_RECENT or table in _ALWAYS_WHOLE:
         return parts
     by_host = [list(of_host) for _, of_host in groupby(parts, key=lambda part: part.host)]
@@ -90,7 +95,7 @@ def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
 
 
 RANGE_ROWS: Final = 20_000
-"""Default number of rows per time range, as a limit of memory."""
+"""Default number of rows per time range, which limits the memory of a query."""
 _FIRST: Final = -(1 << 63)
 _LAST: Final = (1 << 63) - 1
 _Answer = tuple[list[str], list[tuple[Any, ...]]]
@@ -115,13 +120,13 @@ def label_path(name: str) -> str:
 class Store:
     """SQL access to the tables of one run folder, as views of the same names.
 
-    Missing tables are empty. ``processes`` contains only the latest row of each process. With
-    ``rank``, rows of other ranks are omitted. With ``is_recent``, only the newest parts of tables
-    with very many parts are read.
+    Missing tables are empty. ``processes`` contains only the latest row of each process. If
+    ``rank`` is given, rows of other ranks are omitted. If ``is_recent``, only the newest parts of
+    tables with very many parts are read.
     """
 
     reads_once = True
-    """Whether tables may be read into memory: see ``is_read_once``."""
+    """Whether tables may be read into memory (see ``is_read_once``)."""
 
     def __init__(self, folder: Path, rank: int | None = None, *, is_recent: bool = False) -> None:
         self._folder = folder
@@ -135,21 +140,22 @@ class Store:
         """Return the rows of a query, in which ``$name`` is the parameter ``values["name"]``.
 
         Raises:
-            StoreError: a file of the run cannot be read; the message names it.
+            StoreError: a file of the run cannot be read; the message names the file.
         """
         return self._answer(sql, values)[1]
 
     def records(self, sql: str, **values: object) -> list[dict[str, Any]]:
-        """Return the rows of a query as dictionaries by column name."""
+        """Return the rows of a query as dictionaries by column name; ``values`` as in ``rows``."""
         columns, rows = self._answer(sql, values)
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def read(self, row: type[_Row], more: str = "", **values: object) -> list[_Row]:
-        """Return the rows of the table with the row type ``row``.
+        """Return the rows of the table whose row type is ``row``; ``values`` as in ``rows``.
 
         ``more`` is SQL that follows the table's name, such as ``ORDER BY rank``.
         """
-        # Columns are not listed: a column's name may be that of a table, which would then be read.
+        # Columns are not listed, because a column may have the name of a table, which would be
+        # read.
         found = self.records(f"SELECT * FROM {NAMES[row]} {more}", **values)
         return [row(**of_row) for of_row in found]
 
@@ -157,7 +163,7 @@ class Store:
         """Return the rows of a query as an Arrow table; ``values`` as in ``rows``.
 
         Raises:
-            StoreError: as in ``rows``.
+            StoreError: a file of the run cannot be read; the message names the file.
         """
         table: pa.Table = self.tried(
             lambda connection: connection.sql(sql, params=values or None).to_arrow_table(), sql
@@ -173,7 +179,11 @@ class Store:
         return found
 
     def tried(self, ask: Callable[[duckdb.DuckDBPyConnection], Any], sql: str) -> Any:
-        """Return the result of ``ask``, which runs ``sql``; retry if files have been removed."""
+        """Return the result of ``ask``, which runs ``sql``; retry if files have been removed.
+
+        Raises:
+            StoreError: a file of the run cannot be read; the message names the file.
+        """
         load_duckdb()
         import duckdb
 
@@ -183,7 +193,7 @@ class Store:
                 self._gather(self._connection, sql)
                 return ask(self._connection)
             except (duckdb.Error, UnicodeDecodeError) as error:
-                # The agent may have merged parts since they were listed: list them again.
+                # Parts are listed again, because the agent may have merged some since the listing.
                 if last or not self._is_outdated():
                     raise self._explained(error) from error
                 self._connection = None
@@ -223,7 +233,6 @@ class Store:
         return any(not Path(file).exists() for files in self._files.values() for file in files)
 
     def _explained(self, error: Exception) -> StoreError:
-        """Return a StoreError that names the damaged file, if there is any."""
         import duckdb
 
         if isinstance(error, duckdb.OutOfMemoryException):  # not caused by a file
@@ -239,7 +248,7 @@ class Store:
 
 
 def load_duckdb() -> None:
-    """Import DuckDB if the address space limit allows it; otherwise DuckDB would crash the process.
+    """Import DuckDB, unless the limit of the address space is so low that DuckDB would crash.
 
     Raises:
         StoreError: the limit is too low.
@@ -260,9 +269,9 @@ def time_ranges(
 ) -> Iterator[tuple[int, int]]:
     """Yield ranges ``low <= column < high`` of about ``rows`` rows each, which cover all rows.
 
-    For reading large tables piece by piece: a query with such a range has only its rows in memory.
-    Rows of the same time are always in the same range. ``table`` and ``where`` are SQL, with
-    ``$name`` for ``values["name"]``.
+    Large tables can be read piece by piece, because a query with such a range has only the range's
+    rows in memory. Rows of the same time are always in the same range. ``table`` and ``where`` are
+    SQL, with ``$name`` for ``values["name"]``.
     """
     placed = (
         f"SELECT {column} AS moment, row_number() OVER (ORDER BY {column}) AS place "

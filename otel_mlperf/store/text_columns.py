@@ -32,27 +32,30 @@ def span_hex(ids: NDArray[np.uint64]) -> pa.Array:
 
 
 def words(known: Sequence[str], index: NDArray[np.integer[Any]]) -> pa.Array:
-    """Return a text column: for each row the element of ``known`` with its index."""
+    """Return a text column: in each row, the element of ``known`` at the row's ``index``."""
     return pa.array(known, pa.string()).take(_integers(index))
 
 
 def known(values: Sequence[int | None], index: NDArray[np.integer[Any]]) -> pa.Array:
-    """Return a number column: for each row the element of ``values`` (or null) with its index."""
+    """Return a number column: in each row, the element of ``values`` at the row's ``index``.
+
+    None becomes null.
+    """
     return pa.array(values, pa.int64()).take(_integers(index))
 
 
 def where(is_known: NDArray[np.bool_], values: NDArray[np.int64]) -> pa.Array:
-    """Return a number column with nulls where ``is_known`` is False."""
+    """Return ``values`` as a number column with nulls in the rows where ``is_known`` is False."""
     return pc.if_else(pa.array(is_known), _integers(values), pa.scalar(None, pa.int64()))
 
 
 def same(word: str, rows: int) -> pa.Array:
-    """Return a text column with the same text in all rows."""
+    """Return a text column with ``word`` in each of ``rows`` rows."""
     return words([word], np.zeros(rows, np.int64))
 
 
 def json_text(numbers: Mapping[str, NDArray[np.int64]], before: pa.Array) -> pa.Array:
-    """Return a column of JSON objects: for each row the text ``before``, then ``numbers`` by key.
+    """Return a column of JSON objects: in each row the text ``before``, then ``numbers`` by key.
 
     ``before`` contains at least one member per row, without braces.
     """

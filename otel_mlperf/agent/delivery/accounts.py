@@ -47,11 +47,7 @@ class Accounts:
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, counts: SpanCounts, dropped: int) -> None:
-        """Count the span items of one journal at one mark.
-
-        ``dropped`` is the number of further sections that its full ring has dropped since the last
-        mark.
-        """
+        """Count a journal's span items at one mark; its full ring has dropped ``dropped`` more."""
         for account in self._of("spans"):
             account.created += counts.created + dropped
             account.unselected += counts.unselected
@@ -141,7 +137,6 @@ class Accounts:
         return report
 
     def _pending(self, waiting: dict[str, int]) -> dict[str, int]:
-        """Return the number of pending items by account, including rows not derived yet."""
         # Waiting rows are already counted as created, but their outcome is unknown until their step
         # ends.
         waiting_rows = sum(j.waiting_rows for j in self._state.journals.values())

@@ -77,15 +77,10 @@ def _span_item(kept: SampledSpan) -> SpanItem:
 
 
 def _link_item(trace: bytes, span: int, *more: Any) -> tuple[Any, ...]:
-    """Convert a link.
-
-    Attributes and flags are omitted if the link is local and has no attributes.
-    """
     return (trace.hex(), _hex(span), *(more if more != ({}, wire.LOCAL) else ()))
 
 
 def _hex(span: int) -> str:
-    """Return a span id as 16 hexadecimal digits; "" for 0 (no span)."""
     return f"{span:016x}" if span else ""
 
 
@@ -95,10 +90,7 @@ def count_items(spans: Iterable[SampledSpan | SpanItem]) -> int:
 
 
 def point_items(metrics: Iterable[MetricData]) -> list[PointItem]:
-    """Convert metric points to destination items.
-
-    A histogram is reduced to sum, count and extremes.
-    """
+    """Convert metric points to destination items; histograms become sum, count and extremes."""
     return [_point_item(metric, point) for metric in metrics for point in metric.data.points]
 
 

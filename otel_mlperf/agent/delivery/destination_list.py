@@ -84,10 +84,7 @@ class Withheld(Destination):
 
 
 def make_destinations(site: DestinationContext) -> list[Destination]:
-    """Create all configured destinations: the built-in ones, then entry points sorted by name.
-
-    A destination that cannot be created is replaced with ``NotLoaded``.
-    """
+    """Create the configured destinations; ``NotLoaded`` replaces those that cannot be created."""
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
     made += [
         Withheld("otlp", (signal,), "otlp")
@@ -141,10 +138,6 @@ def _exporter(name: str, signal: Signal, site: DestinationContext) -> Destinatio
 
 
 def _account_name(name: str) -> str:
-    """Convert the name of an entry point to an account name.
-
-    Names of built-in ones get a prefix.
-    """
     account = re.sub("[^a-z0-9_]", "_", safe_name(name).lower())
     return f"sdk_{account}" if account in (STORE, *TRACKERS) else account
 

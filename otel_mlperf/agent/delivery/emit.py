@@ -57,11 +57,7 @@ class Emitter:
         return self._outbox.waiting | buffered
 
     def keep(self, rank: RankState, spans: list[SampledSpan]) -> None:
-        """Queue the sampled spans of one rank: for the next flush, and in the outbox.
-
-        Spans whose traces the OpenTelemetry sampler does not select are only stored in the run
-        folder.
-        """
+        """Queue sampled spans of one rank for the next flush and for the outbox."""
         if not spans:
             return
         resource, sent = rank.resource, self._sampled(spans)
@@ -129,10 +125,7 @@ class Emitter:
             self._accounts.delivered(account, items)
 
     def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
-        """Queue the requests of a converted profiler window, each an item count and a body.
-
-        If a body is None, its items are counted as lost.
-        """
+        """Queue the requests of a converted window (items, body); a body of None counts as lost."""
         self._accounts.converted(event)
         self._measure(event)
         servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]
@@ -229,7 +222,6 @@ class Emitter:
                 self._queue(account, points, body)
 
     def _is_sent(self, exemplar: Exemplar) -> bool:
-        """Return whether to export an exemplar: exemplars are enabled, and its trace is sent."""
         sampler, trace_id = self._options.sampler, int.from_bytes(exemplar.trace_id, "big")
         return self._options.exemplars and (sampler is None or sampler.samples(trace_id))
 

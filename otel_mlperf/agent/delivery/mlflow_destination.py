@@ -79,7 +79,6 @@ class MlflowReport:
 
 
 def _shown(root: str) -> str:
-    """Return the URI without credentials, for the log."""
     uri = urlsplit(root)
     return uri._replace(netloc=uri.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
@@ -98,10 +97,7 @@ class MlflowDestination(Destination):
         self.signals = ("scalars", "reports") if report else ("scalars",)
 
     def accept(self, batch: Batch) -> Verdict:
-        """Log the batch's points, and its findings and outcomes as tags and status of the run.
-
-        A batch of signal ``reports`` contains the page, which is uploaded instead.
-        """
+        """Log the batch's points, findings and outcomes; or upload the page if it contains one."""
         if self._report and batch.signal == "reports":
             return self._report.accept(batch.report)
         try:

@@ -48,10 +48,7 @@ _NEVER_A_PART: Final = ("", ".", "..")
 
 
 class MlflowRun:
-    """MLflow run of one training run.
-
-    Methods that call the server raise Unavailable or Rejected.
-    """
+    """MLflow run of one training run. Its methods raise ``Unavailable`` or ``Rejected``."""
 
     def __init__(
         self, client: MlflowClient, site: DestinationContext, settings: MlflowSettings
@@ -68,11 +65,7 @@ class MlflowRun:
         return read_run_file(self._folder)
 
     def ready(self) -> str:
-        """Return the id of the MLflow run.
-
-        The run is first found or created, and on the host of rank 0 also described and reopened if
-        needed.
-        """
+        """Return the id of the MLflow run, after creating, reopening or describing it if needed."""
         if not self._id:
             try:
                 self._id = self._settings.run_id or self._find_or_create()
@@ -267,7 +260,6 @@ class MlflowRun:
 
 
 def _outcomes(run: dict[str, Any], tag: str) -> Iterable[tuple[int, int]]:
-    """Yield restart and outcome index from each tag whose key starts with ``tag``."""
     for entry in run.get("data", {}).get("tags", []):
         outcome, _, restart = entry.get("value", "").rstrip(")").partition(" (restart ")
         if entry["key"].startswith(tag) and outcome in OUTCOMES and restart.isdecimal():

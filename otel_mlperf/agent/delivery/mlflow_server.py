@@ -133,21 +133,15 @@ class MlflowClient:
         self._errors = ErrorDescriber(settings)
 
     def get(self, call: str, **params: str) -> dict[str, Any]:
-        """Send a GET request for an API call, e.g. ``runs/get``; return the decoded response."""
+        """Send a GET request (e.g. ``runs/get``); return the decoded response."""
         return self._call("GET", f"{_API}{call}?{urlencode(params)}", b"")
 
     def post(self, call: str, **content: object) -> dict[str, Any]:
-        """Send a POST request for an API call, e.g.
-
-        ``runs/create``; return the decoded response.
-        """
+        """Send a POST request (e.g. ``runs/create``); return the decoded response."""
         return self._call("POST", _API + call, msgspec.json.encode(content))
 
     def put(self, artifact: str, content: bytes, kind: str) -> dict[str, Any]:
-        """Upload ``content`` of MIME type ``kind`` as a file of the server's artifact store.
-
-        ``artifact`` is the file's path in the store. Returns the decoded response.
-        """
+        """Upload a file of MIME type ``kind`` as ``artifact`` of the server's artifact store."""
         return self._call("PUT", _ARTIFACTS + quote(artifact), content, kind)
 
     def close(self) -> None:
@@ -187,7 +181,6 @@ class MlflowClient:
 
 
 def _content(reply: Reply) -> dict[str, Any] | None:
-    """Return the JSON object in a response; None if the response contains anything else."""
     try:
         content = msgspec.json.decode(reply.body) if reply.complete else None
     except ValueError:  # base class of msgspec's errors

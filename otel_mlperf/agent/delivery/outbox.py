@@ -135,10 +135,7 @@ class Outbox:
             return sum(r.account in accounts for r in self._waiting.values())
 
     def settle(self, request: WaitingRequest, delivered: int, lost: dict[str, int]) -> None:
-        """Record the outcome of a request and remove its file.
-
-        ``lost`` is the number of lost items by reason. Does nothing if the request was dropped.
-        """
+        """Record a request's outcome (``lost``: items by reason) and remove its file."""
         with self.changed:
             # The request was dropped for lack of room while it was being sent: its loss is already
             # counted, and each item has only one outcome.
@@ -177,8 +174,7 @@ class Outbox:
     def forget(self) -> None:
         """Remove the outcomes that ``news`` has returned.
 
-        Must be called only after a state that contains these outcomes was written. Also removes
-        requests of a previous agent that the replay has not added.
+        A state with them must have been written.
         """
         with self._lock:
             # Remove requests that the replay has not added: with other options or another version,
@@ -197,7 +193,6 @@ class Outbox:
             log.write(outcome_line(outcome))
 
     def _make_room(self, size: int) -> bool:
-        """Drop the oldest requests until ``size`` bytes fit; return False if they cannot fit."""
         # Requests that the replay has not added yet occupy room too, but must not be dropped: they
         # may have been sent.
         room = self._limit - size - sum(request.size for request in self._made.values())
@@ -211,10 +206,6 @@ class Outbox:
         return True
 
     def _oldest_of_largest(self) -> int:
-        """Return the number of the oldest request of the destination with the most bytes.
-
-        A destination that is always unavailable thus takes no room from other destinations.
-        """
         size_of: dict[str, int] = {}
         for request in self._waiting.values():
             size_of[request.destination] = size_of.get(request.destination, 0) + request.size
@@ -241,10 +232,6 @@ class Outbox:
 
 
 def _is_same(known: SettledRequest, account: str, items: int) -> bool:
-    """Return whether ``known`` had the same number of metric points for the same account.
-
-    Their values may differ.
-    """
     settled = known.delivered + sum(known.lost.values())
     return account == known.account and account.startswith("metrics/") and settled == items
 

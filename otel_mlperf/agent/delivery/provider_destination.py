@@ -90,10 +90,7 @@ def make(site: DestinationContext) -> ProviderDestination | None:
 
 @contextlib.contextmanager
 def socket_path(folder: str, instance: str) -> Iterator[str]:
-    """Yield the path of a rank's socket next to the journals, short enough for AF_UNIX.
-
-    The path is valid only within the context.
-    """
+    """Yield a path, valid in the context, of a rank's socket that is short enough for AF_UNIX."""
     if IS_PORTABLE:  # no /proc: a path that is too long raises OSError
         yield os.path.join(folder, instance + _SUFFIX)
         return

@@ -91,10 +91,7 @@ class Publisher:
 
 
 def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
-    """Yield the totals of the metrics ``wanted`` that no sensor reads, and all lost items.
-
-    The total of a histogram is the sum of its values.
-    """
+    """Yield the totals of the metrics ``wanted`` that no sensor reads, and of all lost items."""
     for name, journal in state.journals.items():
         meta = journal.meta
         rank = state.ranks.get(journal.instance)

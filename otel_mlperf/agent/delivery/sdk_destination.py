@@ -52,8 +52,6 @@ _SUCCESS: Final = (SpanExportResult.SUCCESS, MetricExportResult.SUCCESS)
 
 
 class _Part(NamedTuple):
-    """Smallest unit that can be exported separately: a span, or the points of one metric."""
-
     content: Any
     items: int
 
@@ -131,7 +129,6 @@ class SdkDestination(Destination):
         return verdict
 
     def _is_ready(self) -> bool:
-        """Create the exporter at the first call; return whether the exporter can be used."""
         if self._exporter is None and not self._is_broken:
             try:
                 self._exporter = self._make()
@@ -185,7 +182,6 @@ class SdkDestination(Destination):
 
 
 def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
-    """Export the parts; return the reason of a failure, or "" on success."""
     if not parts:
         return ""
     try:
@@ -196,7 +192,6 @@ def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
 
 
 def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
-    """Export the parts, halving them after a failure; return the number of items that failed."""
     if not _attempt(parts, export):
         return 0
     if len(parts) == 1:
@@ -206,8 +201,6 @@ def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
 
 
 class _ConsoleFile:
-    """Text stream for the console exporter that appends its output to a file."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._printed: list[str] = []
@@ -216,11 +209,6 @@ class _ConsoleFile:
         self._printed.append(text)
 
     def flush(self) -> None:
-        """Append the buffered text to the file.
-
-        Raises:
-            OSError: the file cannot be written. The export then fails and is retried.
-        """
         text, self._printed = "".join(self._printed), []
         make_folder(self._path.parent)
         with suppress(FileNotFoundError):
@@ -234,8 +222,6 @@ def find_exporter(
     site: DestinationContext, signal: Signal, name: str, account: str
 ) -> SdkDestination:
     """Return a destination for the exporter with entry point ``name``, without loading its code.
-
-    ``account`` is the destination's name in accounts.
 
     Raises:
         ConfigError: no installed package has an exporter of that name.

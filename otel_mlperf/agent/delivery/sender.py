@@ -63,10 +63,7 @@ class Sender:
         return True
 
     def stop(self) -> None:
-        """Signal the threads to end, without waiting.
-
-        A batch that is being sent stays in the outbox.
-        """
+        """Signal the threads to end, without waiting. Batches being sent stay in the outbox."""
         for channel in self._channels:
             channel.stopping.set()
         with self._outbox.changed:
@@ -146,7 +143,6 @@ class _Channel(threading.Thread):
 
 
 def _bounded(lost: dict[str, int], limit: int) -> dict[str, int]:
-    """Return the losses, limited to ``limit`` items in total, with valid labels as reasons."""
     bounded: dict[str, int] = {}
     for reason, count in lost.items():
         count = min(count, limit - sum(bounded.values()))  # noqa: PLW2901 - what is left of it
@@ -156,5 +152,4 @@ def _bounded(lost: dict[str, int], limit: int) -> dict[str, int]:
 
 
 def _label(reason: str) -> str:
-    """Return ``reason`` if it is a valid label, else "refused". The log has the full text."""
     return reason if _LABEL.fullmatch(reason) else "refused"

@@ -59,8 +59,7 @@ class StoreDestination(Destination):
     def compact(self) -> None:
         """Merge small parts.
 
-        Must be called only after the state is written: otherwise a replay would write a merged part
-        again.
+        The state must have been written: a replay would write a merged part again.
         """
         for table in TABLES:
             compact(self._folder, table, self._host)

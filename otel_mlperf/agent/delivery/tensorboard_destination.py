@@ -90,11 +90,6 @@ def _by_rank(batch: Batch) -> dict[str, list[ScalarItem]]:
 
 
 def _encoder() -> Callable[[ScalarItem | None], bytes]:
-    """Return a function that encodes a point as a record, or None as the first record of a file.
-
-    Raises:
-        ImportError: TensorBoard is not installed.
-    """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.compat.proto.tensor_pb2 import TensorProto

@@ -62,10 +62,7 @@ def rows_of(named: Iterable[Named]) -> list[Row]:
 
 
 def json_safe_number(value: float) -> float | str:
-    """Return ``value`` if it is finite, else its name in Protobuf JSON, e.g. "NaN".
-
-    MLflow and trackio read these names.
-    """
+    """Return ``value``, or if it is not finite its name in Protobuf JSON, for example "NaN"."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

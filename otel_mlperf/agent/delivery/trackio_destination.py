@@ -107,7 +107,6 @@ def _metrics(
 def _system_metrics(
     run: Mapping[str, Any], place: str, named: list[Named]
 ) -> Iterator[dict[str, Any]]:
-    """Yield records of readings, which trackio draws by time on a separate page."""
     for n, (_, time_ns, values) in enumerate(rows_of(named)):
         yield {
             **run, "kind": "system_metric", "timestamp": _time(time_ns),
@@ -116,7 +115,6 @@ def _system_metrics(
 
 
 def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[str, Any]]:
-    """Yield an alert for each finding, and for each process that did not finish normally."""
     for n, scalar in enumerate(batch.scalars):
         level = _level_of(scalar)
         if level:
@@ -131,14 +129,12 @@ def _alerts(run: Mapping[str, Any], place: str, batch: Batch) -> Iterator[dict[s
 
 
 def _level_of(scalar: ScalarItem) -> str:
-    """Return trackio's alert level for a point; "" if the point is not an alert."""
     if scalar.kind == "finding":
         return _OF_FINDINGS[scalar.name]
     return _OF_ENDS.get(scalar.text, "") if scalar.kind == "outcome" else ""
 
 
 def _config(facts: RunFile) -> dict[str, Any]:
-    """Return parameters, tags and creation time. trackio reserves names that start with "_"."""
     params = {f"params.{k}" if k.startswith("_") else k: v for k, v in facts.params.items()}
     tags = {"tags": facts.tags} if facts.tags else {}
     return {**tags, **params, "_Created": _time(facts.started_ns)}

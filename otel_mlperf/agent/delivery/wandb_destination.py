@@ -163,7 +163,6 @@ class WandbDestination(Destination):
         self._finish(self._load(), facts)
 
     def _finish(self, written: Written, facts: RunFile) -> None:
-        """Append the end record to the file, in place of an earlier end record."""
         path = self._place(facts)
         ending = self._end(path, written)
         if ending and written.size:
@@ -185,7 +184,6 @@ class WandbDestination(Destination):
         return "reports" in self.signals and 0 in ranks and not self._has_page
 
     def _about(self, run_id: str, written: Written, facts: RunFile) -> list[bytes]:
-        """Return records of the run's facts; [] if the file already contains these facts."""
         about = crc32(msgspec.json.encode(facts))
         if written.size and written.about == about:
             return []
@@ -258,10 +256,7 @@ class WandbRecords:
         ]
 
     def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
-        """Encode points; return the records, and the number of rows in the file after them.
-
-        ``rows`` is the number of rows in the file before.
-        """
+        """Encode points after the first ``rows`` rows; return records and new number of rows."""
         found: list[bytes] = []
         for number, time_ns, values in rows_of(named):
             of_row = {
@@ -301,15 +296,11 @@ class WandbRecords:
 
 
 def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Encode values as JSON items for W&B, which accepts Python's ``NaN`` and ``Infinity``."""
     return [{"key": key, "value_json": json.dumps(value)} for key, value in values.items()]
 
 
 def framed(at: int, records: Iterable[bytes]) -> bytes:
-    """Return ``records`` in W&B's file format, to be stored at file offset ``at``.
-
-    ``at`` is the end of a record, or 0 for a new file, which gets the file header.
-    """
+    """Return W&B's file format of ``records`` for file offset ``at`` (0: with the file header)."""
     body = bytearray(b"" if at else _FILE_HEADER)
     for record in records:
         done, started = 0, False

@@ -52,10 +52,8 @@ class Upload:
     def go_on(self, path: Path, *, has_ended: bool, is_anew: bool) -> None:
         """Start or continue the upload of the file ``path``, which has grown.
 
-        Args:
-            path: the W&B file.
-            has_ended: whether the file ends with an end record now.
-            is_anew: whether an earlier end record in the file was replaced.
+        ``has_ended``: the file now has an end record. ``is_anew``: an earlier end record was
+        replaced.
         """
         if is_anew:  # the process reads nothing after the earlier end record
             self._stop()

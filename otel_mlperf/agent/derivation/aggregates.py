@@ -48,8 +48,6 @@ class Aggregate(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """Calls of an aggregate that no row contains yet: their number and sums."""
-
     calls: int
     sum_ns: int
     self_ns: int
@@ -116,10 +114,7 @@ def _debt_key(path: str, *, concurrent: bool) -> str:
 def aggregates_of_steps(
     sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root], state: JournalState
 ) -> list[SectionRow]:
-    """Return rows of the aggregates that steps report in their payloads.
-
-    The self time of each aggregate is subtracted from its enclosing section in ``sections``.
-    """
+    """Return rows of the aggregates that steps report; reduce the self times of their sections."""
     rows = sections.rows
     if not (rows["flags"] & Flag.HAS_PAYLOAD).any():
         return []
@@ -166,14 +161,6 @@ def aggregates_of_steps(
 def _wait_around(
     sections: EndedStepRows, of_row: int | None, of_part: int | None, waits: dict[int, str]
 ) -> str:
-    """Return the name of the wait for data that encloses the aggregated calls; "" if none does.
-
-    Args:
-        sections: section rows of the ended steps.
-        of_row: index of a row of the enclosing section in the step; None if there is none.
-        of_part: index of a concurrent row of the enclosing section; None if there is none.
-        waits: names of the sections that are waits for data, by entry number.
-    """
     if of_row is not None:
         return waits.get(int(sections.rows["name"][of_row]), "")
     return "" if of_part is None else waits.get(int(sections.wait[of_part]), "")
@@ -186,7 +173,6 @@ def _items(payload: dict[str, Any]) -> Iterator[_Item]:
 
 
 def _grown(state: JournalState, *, of_step: bool) -> Iterator[tuple[Aggregate, _Growth]]:
-    """Yield each aggregate whose cells have grown since its last row, with the growth."""
     for number, _, cells in cells_by_entry(state):
         aggregate = _aggregate_of(state, number)
         entered = [cell.words for cell in cells if cell.words[1]]

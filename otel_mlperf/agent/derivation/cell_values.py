@@ -67,10 +67,7 @@ class CellValue(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
-    """Return the definition of a metric that the user's program records.
-
-    ``kind`` is as in cells.
-    """
+    """Return the definition of a metric of the user's program; ``kind`` is that of its cells."""
     return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 
@@ -161,10 +158,7 @@ _CAN_BE: Final[dict[str, Callable[[Cell], bool]]] = {
 
 
 def user_values(journal: JournalState) -> list[CellValue]:
-    """Return the values of all counters, histograms and gauges in the journal's cells.
-
-    Empty histograms, and gauges that were never set, are omitted.
-    """
+    """Return the values of counters, non-empty histograms, and gauges that were ever set."""
     return [
         value
         for _, (_, kind, *about), cells in cells_by_entry(journal)
@@ -190,7 +184,6 @@ def _value(
 
 
 def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
-    """Return the distribution in the cells of one histogram (format: ``journal.layout``)."""
     values = Distribution()
     for words, floats in cells:
         part = words[7]
@@ -209,7 +202,6 @@ def _distribution(cells: Sequence[Cell], journal: JournalState) -> Distribution:
 
 
 def _exemplar(value: float, words: list[int], journal: JournalState) -> Exemplar | None:
-    """Return the exemplar in a cell; None if the cell is incomplete or its trace is not sampled."""
     _, bits, time_ns, span, root, check, *_ = words
     meta = journal.meta
     if check != (bits ^ time_ns ^ span ^ root) & _MASK or time_ns >= meta.latest_ns:

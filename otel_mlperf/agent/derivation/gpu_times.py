@@ -53,10 +53,7 @@ class Pace(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Return the side that paced more than half of the time: ``host`` or ``device``.
-
-        "" if neither.
-        """
+        """Return ``host`` or ``device`` if this side paced more than half of the time, else ""."""
         total = sum(self)
         if self.host_ns > _ENOUGH * total:
             return "host"

@@ -145,7 +145,6 @@ def _follow_errors(batch: NewRows, state: JournalState) -> None:
 
 
 def _note_end(batch: NewRows, state: JournalState) -> None:
-    """Store the run's outcome, results and error origin if the run's own row was read."""
     rows, span = batch.outside, state.meta.run_span
     for row in () if state.meta.is_child else rows[rows["span"] == span]:
         # Do not remove the payload: the run's span, which is created later, needs it too.
@@ -200,7 +199,6 @@ def _at_step(row: tuple[int, ...], state: JournalState) -> dict[str, Any]:
 
 
 def _note_marks(rank: RankState, marks: list[MarkRow]) -> None:
-    """Store the first marks for the run's span, and count the marks above the limit."""
     room = max(0, MOST_MARKS - len(rank.marks))
     rank.marks += [(mark.time_ns, mark.name, mark.phase, mark.number) for mark in marks[:room]]
     rank.marks_left_out += len(marks[room:])

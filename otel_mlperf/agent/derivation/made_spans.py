@@ -72,8 +72,8 @@ def _segment(
 def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, SampledSpan]]:
     """Return a span for each device that was lost, or responded again, since the previous reading.
 
-    Each span comes with the journal of its rank. If no rank uses the device, this is the node's
-    first rank.
+    Each span comes with the journal whose trace gets the span: that of the rank that uses the
+    device, or else of the node's first rank.
     """
     spans = []
     for reading in read.readings:
@@ -93,10 +93,7 @@ def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, Samp
 
 
 def first_rank(state: AgentState) -> JournalState | None:
-    """Return the main journal of this node's lowest rank; None if no journal is being read.
-
-    Spans that belong to no rank are in the trace of that rank.
-    """
+    """Return the main journal of the node's lowest rank, or None if no journal is being read."""
     own = [journal for journal in state.journals.values() if not journal.meta.is_child]
     return min(own, key=lambda journal: journal.meta.rank, default=None)
 

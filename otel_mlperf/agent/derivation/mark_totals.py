@@ -56,10 +56,7 @@ class MarkTotals:
         self._state, self._rows, self._scalars, self._explicit = state, rows, scalars, explicit
 
     def publish(self, mark: Mark) -> None:
-        """Set all series; every five seconds, also add the user's metrics to the tables.
-
-        When a process ends, the metrics of its rank are added immediately.
-        """
+        """Set all series; add totals to table ``readings`` every five seconds and at ends."""
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
@@ -105,7 +102,6 @@ class MarkTotals:
             )
 
     def _publish_counts(self) -> None:
-        """Set the counts of losses and redactions, summed over running and ended processes."""
         lost, hidden = dict[str, Counter[str]](), Counter[str]()
         for rank in self._state.ranks.values():
             if rank.live:
@@ -149,7 +145,6 @@ def keep_counted(rank: RankState, journal: JournalState) -> None:
 
 
 def _lost(journal: JournalState) -> dict[str, int]:
-    """Return the number of losses in the journal, except lost rows, by reason."""
     lost = {reason: count for word, reason in _LOST.items() if (count := journal.words.get(word))}
     damaged = journal.damaged + count_damaged(journal)
     return lost | {"damaged": damaged} if damaged else lost
@@ -165,8 +160,6 @@ def _main_track(table: Rows) -> int:
 
 
 class _RankSeries(NamedTuple):
-    """Series of a rank that its processes accumulate in journal cells."""
-
     metric: Metric
     scope: tuple[str, ...]
     labels: dict[str, str]
@@ -177,7 +170,6 @@ class _RankSeries(NamedTuple):
 
 
 def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]:
-    """Return the series of all ranks. The keys are service instance id and series key."""
     found: dict[tuple[str, str], _RankSeries] = {}
     for journal in state.journals.values():
         rank = state.rank_of(journal)
@@ -212,7 +204,6 @@ def _series_key(name: str, labels: dict[str, str]) -> str:
 
 
 def _readings(series: _RankSeries) -> list[SensorReading]:
-    """Return the total of a series as readings: two for a histogram (count and sum), else one."""
     name, values = series.metric.name, series.total.distribution
     numbers = {name: series.total.value}
     if values is not None:

@@ -93,7 +93,7 @@ class Meter:
         self._series(metric.name, labels).value += value
 
     def set(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a gauge, or a counter whose total is accumulated elsewhere."""
+        """Set a gauge, or a counter to a total that another component accumulates."""
         series = self._series(metric, labels)
         series.value, series.gone = value, False
 
@@ -103,10 +103,7 @@ class Meter:
         series.value = max(series.value, value)
 
     def put(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a series that a process accumulates in journal cells.
-
-        Such series do not count towards MOST_SERIES, because the process limits their number.
-        """
+        """Set a series that a process accumulates in cells, and whose number the process limits."""
         series = self._series(metric, labels, is_bounded=True)
         series.value, series.gone, series.source = value, False, JOURNAL
 
@@ -129,10 +126,7 @@ class Meter:
                 series.gone = True
 
     def drop_source(self, source: str) -> None:
-        """Mark all series of a sensor source as ended.
-
-        ``read`` undoes this until the next export.
-        """
+        """Mark all series of a sensor source as ended. The next ``read`` undoes this."""
         for series in self._owner.series.values():
             if series.source == source:
                 series.gone = True
@@ -140,15 +134,9 @@ class Meter:
     def read(
         self, source: str, reading: SensorReading, time_ns: int, counters: Collection[str] = ()
     ) -> None:
-        """Set the series of a sensor reading.
+        """Set the series of a sensor reading; ``counters`` are counters that ``names`` lacks.
 
         The number of such series is not limited, because the hardware bounds it.
-
-        Args:
-            source: name of the sensor source.
-            reading: the reading.
-            time_ns: Unix time of the reading.
-            counters: names of counters that ``names`` lacks.
         """
         series = self._series(reading.name, reading.labels, is_bounded=True)
         value = reading.value
@@ -210,10 +198,7 @@ class Export:
         cumulative."""
 
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
-        """Return one metric with cumulative points for each metric name in ``series``.
-
-        ``user`` defines metrics that ``names`` lacks. The series are marked as sent.
-        """
+        """Return the metrics of all ``series``; ``user`` defines metrics that ``names`` lacks."""
         by_metric: dict[str, list[MetricSeries]] = {}
         for member in series:
             if member.gone and not member.sent:
@@ -251,7 +236,6 @@ class Export:
         return SumPoints(points, monotonic=metric.instrument == "counter")
 
     def _now(self, series: MetricSeries) -> tuple[int, float | None]:
-        """Return Unix time and current value of a series; the value is None if it has ended."""
         if series.gone:
             return self._now_ns, None
         return series.read_ns or self._now_ns, series.value
@@ -292,15 +276,6 @@ def _user_gauge(name: str) -> Metric:
 def _deltas(
     metric: Metric, members: Sequence[MetricSeries], data: Data, temporality: Temporality
 ) -> Data:
-    """Return the data of one metric in the preferred temporality, and store the totals as sent.
-
-    Args:
-        metric: the metric. Gauges and up-down counters stay unchanged, as OpenTelemetry specifies.
-        members: the series of the metric.
-        data: the cumulative points of the series.
-        temporality: ``delta``, or ``lowmemory``: then totals counted outside the agent stay
-            cumulative.
-    """
     if metric.instrument not in ("counter", "histogram"):
         return data
     if metric.name == names.ITEMS.name and isinstance(data, SumPoints):
@@ -316,11 +291,6 @@ def _deltas(
 
 
 def _growth(series: MetricSeries, point: _Point) -> _Point | None:
-    """Return a point with the growth of a series since the previous export.
-
-    None if no time has passed, if the series has ended, or at the first export of a total that is
-    counted outside the agent.
-    """
     before, now = series.sent_total, _total_of(series, point)
     if now is None or (before is not None and point.time_ns <= before.time_ns):
         return None

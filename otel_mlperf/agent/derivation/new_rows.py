@@ -173,7 +173,6 @@ class NewRows:
         return np.concatenate((sections, rows[np.argsort(rows["start"])[::-1]]))
 
     def _without_cancelled(self, sections: Rows, fresh: Rows) -> Rows:
-        """Return ``sections`` with children of cancelled sections moved to enclosing sections."""
         journal = self.journal
         # Must run before the split, so that children read at the same mark move to the enclosing
         # section.
@@ -263,11 +262,6 @@ def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
 
 
 def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
-    """Return parent and root of a garbage collection, from the sections ``around``.
-
-    The parent is the innermost enclosing section on its track. If there is none, it is the step
-    that was open then, or else the run.
-    """
     enclosing = around[(around["start"] <= pause["start"]) & (around["end"] >= pause["end"])]
     mine = enclosing[enclosing["track"] == pause["track"]]
     if not len(mine):
@@ -280,10 +274,6 @@ def _place(journal: JournalState, pause: Any, around: Rows) -> tuple[int, int]:
 
 
 def _open_requests(journal: JournalState) -> set[int]:
-    """Return the span ids of open requests.
-
-    Rows inside them wait, without limit, until they end.
-    """
     table = np.frombuffer(journal.open + journal.around, OPEN_TYPE)
     own = table[table["span"] == table["root"]]
     return {
@@ -294,10 +284,6 @@ def _open_requests(journal: JournalState) -> set[int]:
 
 
 def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
-    """Return the time at which the run of an ended journal ended, in monotonic ns.
-
-    If its process died, this is the newest known time: of its last sign of life, or in ``known``.
-    """
     reported = journal.words.get(Word.END_TIME)
     if reported:
         return reported
@@ -317,7 +303,6 @@ def _forget(table: dict[int, Any]) -> None:
 
 
 def _demote(sections: Rows, demoted: dict[int, int], run: int) -> Rows:
-    """Return ``sections`` with the steps of a forked child turned into sections of the run."""
     sections = sections.copy()
     ids_ = np.fromiter(demoted, np.uint64)
     for i in np.flatnonzero(np.isin(sections["span"], ids_)).tolist():
@@ -337,7 +322,6 @@ def _adopt(sections: Rows, i: int, cancelled: dict[int, list[int]]) -> None:
 
 
 def _can_have_started(rows: Rows, journal: JournalState) -> NDArray[np.bool_]:
-    """Return a mask of the rows whose start time is plausible for this journal."""
     meta, start = journal.meta, rows["start"]
     is_after: NDArray[np.bool_] = start >= np.uint64(meta.earliest_ns)
     return is_after & (start < np.uint64(meta.latest_ns))

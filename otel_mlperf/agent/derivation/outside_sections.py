@@ -75,10 +75,7 @@ class OutsideSections:
     """Sections of one journal that ended outside steps since the last mark."""
 
     def __init__(self, rows: Rows, steps: Sequence[EndedStep], journal: JournalState) -> None:
-        """Derive the sections from ``rows``.
-
-        Ended ``steps`` reduce the self time of outer sections.
-        """
+        """Derive from ``rows``. Ended ``steps`` reduce the self times of enclosing sections."""
         self._journal = journal
         self._rows: list[tuple[int, ...]] = rows.tolist()
         self._paths: dict[int, tuple[str, ...]] = {}
@@ -135,10 +132,7 @@ class OutsideSections:
         return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """Return the ids of the sections around ``span``, up to the run or the first in ``known``.
-
-        The first one in ``known`` is not included.
-        """
+        """Return the ids of the sections around ``span``, up to the first one in ``known``."""
         above: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent
@@ -198,7 +192,6 @@ class OutsideSections:
         return around.track != track
 
     def _path(self, span: int) -> tuple[str, ...]:
-        """Return the names from below the run's span to the section's own, at most _DEEPEST."""
         chain, at = [span], self._around[span].parent
         while at not in self._paths and at in self._around and at != chain[-1]:
             chain.append(at)
@@ -217,10 +210,7 @@ class OutsideSections:
 def sums_by_place(
     sections: list[OutsideSection], state: JournalState
 ) -> list[tuple[OutsideRow, SectionCalls]]:
-    """Return a row (with its era) and the calls of each place and era.
-
-    Interrupted calls are skipped. The self time in the row excludes aggregates (see ``debt_paid``).
-    """
+    """Return row, era and calls of each place; self times exclude aggregates (``debt_paid``)."""
     by_place: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:
@@ -232,10 +222,7 @@ def sums_by_place(
 
 
 def uses_outside(rows: Rows, sections: list[OutsideSection], payloads: Payloads) -> Uses:
-    """Return the resource use of measured sections by place.
-
-    ``sections`` correspond to ``rows``.
-    """
+    """Return the resource use by place; ``sections[i]`` was derived from ``rows[i]``."""
     uses = Uses()
     for i, use in uses_by_row(rows, payloads):
         uses.setdefault(_place(sections[i]), []).append(use)

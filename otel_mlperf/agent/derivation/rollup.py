@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def within_budget(spans: Sequence[SampledSpan], budget: int) -> list[SampledSpan]:
-    """Return the ``spans`` of one trace and rank; above ``budget``, short spans are rolled up.
-
-    The result has about ``budget`` spans at most.
-    """
+    """Return the ``spans`` of one trace and rank, reduced by roll-ups to about ``budget``."""
     if len(spans) <= budget:
         return list(spans)
     # The longest spans with their ancestors: the tree stays connected, and omitted spans are short.
@@ -39,7 +36,6 @@ def within_budget(spans: Sequence[SampledSpan], budget: int) -> list[SampledSpan
 
 
 def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) -> int:
-    """Return the id of the first ancestor, from ``above``, that is kept (not in ``parents``)."""
     visited = []
     while above in parents and above not in nearest:
         visited.append(above)
@@ -51,7 +47,6 @@ def _nearest_kept(above: int, parents: dict[int, int], nearest: dict[int, int]) 
 
 
 def _longest(spans: Sequence[SampledSpan], budget: int) -> set[int]:
-    """Return the ids of the longest spans and their ancestors: at most half of the budget."""
     by_id = {span.span: span for span in spans}
     kept: set[int] = set()
     limit = max(1, budget // 2)

@@ -58,7 +58,6 @@ def measure_rows(rows: DerivedRows, journal: JournalState, meter: Meter) -> None
 
 
 def _section_labels(place: SectionPlace, journal: JournalState) -> dict[str, str]:
-    """Return the labels of a section's series. The phase is empty for a section outside steps."""
     _, name, category, phase, _ = journal.section(place.name)
     return _labels(name, category, phase if place.in_step else "")
 
@@ -203,7 +202,6 @@ def _measure_gpu_steps(rows: Iterable[GpuStepRow], meter: Meter) -> None:
 def _add_request_exemplars(
     spans: Iterable[SampledSpan], journal: JournalState, meter: Meter
 ) -> None:
-    """Add exemplars for sampled requests, except interrupted ones, which have no duration."""
     for span in spans:
         if span.span != span.root or span.interrupted or span.kind != "section":
             continue

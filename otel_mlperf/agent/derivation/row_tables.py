@@ -70,7 +70,6 @@ def _step_row(step: EndedStep, meta: JournalMeta) -> StepRow:
 
 
 def _step_sections(steps: DerivedSteps, journal: JournalState) -> Iterator[Columns]:
-    """Yield columns of table ``sections`` for the sections in steps that were not interrupted."""
     sections = steps.sections
     inner = sections.rows["span"] != sections.rows["root"]
     interrupted = [step.span for step in steps.ended if step.interrupted]
@@ -84,11 +83,6 @@ def _step_sections(steps: DerivedSteps, journal: JournalState) -> Iterator[Colum
 
 
 def _enclosing_names(sections: EndedStepRows) -> NDArray[np.int64]:
-    """Return the entry number of the name in column ``parent`` for each row; -1 if it is empty.
-
-    The parent of a garbage collection is its enclosing section. The parent of a part of a wait for
-    data is the wait. Other sections have none.
-    """
     rows = sections.rows
     is_pause = rows["flags"] & Flag.PAUSE != 0
     if not is_pause.any():
@@ -101,10 +95,6 @@ def _enclosing_names(sections: EndedStepRows) -> NDArray[np.int64]:
 def _section_columns(
     sections: EndedStepRows, roots: Sequence[Root], journal: JournalState, inside: str
 ) -> Columns:
-    """Return columns with one row for each step, name and concurrency.
-
-    All have parent ``inside``.
-    """
     rows, concurrent = sections.rows, sections.concurrent
     # Step, name and concurrency in one number: equal keys are contiguous and summed in one call.
     key = (sections.step << 33) | (rows["name"].astype(np.int64) << 1) | concurrent
@@ -179,10 +169,6 @@ def _place_row(place: SectionPlace, journal: JournalState) -> PlaceRow:
 
 
 def _by_minute(ends_ns: NDArray[np.int64]) -> dict[int | None, Any]:
-    """Return a mask of the calls that ended in each minute.
-
-    The key is the minute's start (Unix ns).
-    """
     starts = ends_ns - ends_ns % _MINUTE_NS
     return {minute: starts == minute for minute in np.unique(starts).tolist()}
 

@@ -46,7 +46,6 @@ class _TotalsGrowth:
 
     @property
     def known_s(self) -> float:
-        """Return the length in seconds of the period for which the totals are known."""
         return self._totals[-1][0] - self._totals[0][0]
 
 
@@ -130,7 +129,6 @@ def _warning(rule: Rule, key: Key, value: float, began_ns: int) -> RunWarning:
 
 
 def _sums(rule: Rule, part: MeasuredSeries, by_metric: dict[str, list[Reading]]) -> Sums:
-    """Return a metric's values by the labels of the rule, summed over all other labels."""
     sums: Sums = {}
     for reading in by_metric.get(part.metric.name, ()):
         labels = reading.labels

@@ -30,9 +30,9 @@ _BUCKET_BITS = 16
 
 
 def add_rows(sums: RunningSums, rows: Rows, latest_ns: int) -> None:
-    """Add rows read from a journal to ``sums``.
+    """Add read rows to ``sums``.
 
-    Rows that end at or after ``latest_ns`` (monotonic) are ignored, because they are damaged.
+    Rows that end at or after ``latest_ns`` are damaged and ignored.
     """
     for row in rows_of_kind(rows, Kind.MARK):
         _begin_mark(sums, int(row["span"]), int(row["seq"]))
@@ -71,7 +71,6 @@ def _begin_mark(sums: RunningSums, number: int, slot: int) -> None:
 def _added_up(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> dict[int, Sums]:
-    """Return the sums of each name by entry number. The columns must not be empty."""
     of = by_name(names, durations, own)
     deviations = of.durations - np.repeat(of.totals / of.counts, of.counts)
     spread = np.add.reduceat(deviations * deviations, of.first)

@@ -75,9 +75,9 @@ class SpanSelection:
         self.unselected = self.rolled_up = 0
 
     def add_steps(self, steps: DerivedSteps) -> None:
-        """Add the section rows of sampled steps as spans.
+        """Add the rows of sampled steps as spans.
 
-        A step whose GPU times are pending is stored until ``add_gpu_times`` adds it.
+        Steps with pending GPU times are stored for later.
         """
         rows, step = steps.sections.rows, steps.sections.step
         ends = np.searchsorted(step, np.arange(len(steps.ids)), side="right").tolist()
@@ -136,7 +136,6 @@ class SpanSelection:
         self._add_within(spans, budget)
 
     def _add_requests(self, sections: Sequence[OutsideSection]) -> set[int]:
-        """Add each sampled request with all sections inside; return the roots of all requests."""
         own = [section for section in sections if self._is_request(section)]
         inside: dict[int, list[OutsideSection]] = {request.root: [] for request in own}
         for section in sections if own else ():
@@ -147,7 +146,6 @@ class SpanSelection:
         return set(inside)
 
     def _is_request(self, section: OutsideSection) -> bool:
-        """Return whether ``section`` is a request that is the root of its own trace."""
         is_root = section.span == section.root
         return is_root and self._state.section(section.name)[2] == names.REQUEST
 
@@ -170,7 +168,6 @@ class SpanSelection:
         self._add_within(spans, self._budget)
 
     def _add_section(self, section: OutsideSection, outside: OutsideSections) -> None:
-        """Add a section of the run's trace, or of a trace started elsewhere, if it is sampled."""
         rank, forced = self._rank, self._state.forced
         reason = self._reason(section)
         is_frame = self._state.section(section.name)[2] in _ALWAYS or section.interrupted
@@ -248,7 +245,6 @@ def _span_in_step(row: Any, step: SampledStep, state: JournalState) -> SampledSp
 
 
 def _awaits_device_times(rows: Rows, span: int) -> bool:
-    """Return whether the step's own row is among ``rows`` and announces GPU times."""
     own = rows["span"] == span
     return bool((rows["flags"][own] & Flag.ON_DEVICE).any())
 

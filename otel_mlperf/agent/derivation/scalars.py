@@ -79,10 +79,7 @@ class Scalars:
         self._put("outcome", "outcome", meta, time_ns, OUTCOMES.index(outcome), text=outcome)
 
     def take_due(self, mark: Mark) -> list[ScalarItem]:
-        """Remove and return the points of the next batch; [] if no batch is due.
-
-        Must be called at each mark, because it also sets the step numbers of points.
-        """
+        """Remove and return the points of the next batch if due, else []. Call at each mark."""
         state = self._state
         self._place()
         waited = mark.unix_ns - state.scalars_ns
@@ -106,7 +103,6 @@ class Scalars:
         self._state.scalars.append(scalar)
 
     def _place(self) -> None:
-        """Set missing step numbers of points to that of the last step that had ended by then."""
         state, ended = self._state, self._ended
         for steps in ended.values():
             steps.sort()

@@ -68,16 +68,7 @@ def calls_at(
     self_ns: int,
     state: JournalState,
 ) -> SectionCalls:
-    """Return the calls of one place, each compared with the declared bound of its section.
-
-    Args:
-        place: the place.
-        durations_ns: duration of each call.
-        failed: whether each call failed.
-        ends: end of each call, monotonic ns.
-        self_ns: sum of the self times of all calls.
-        state: state of the journal, which contains the bound.
-    """
+    """Return the calls of one place, compared with the bound that their section declares."""
     bound_s = _bound_s(state.section(place.name)[4])
     if bound_s is None:
         within = np.zeros(len(failed), np.bool_)
@@ -87,7 +78,6 @@ def calls_at(
 
 
 def _bound_s(constant: dict[str, Any] | None) -> float | None:
-    """Return the declared bound in seconds from a section's attributes; None if there is none."""
     bound = (constant or {}).get(names.SECTION_BOUND)
     return float(bound) if isinstance(bound, int | float) and 0 < bound < _LONGEST_S else None
 

@@ -33,10 +33,7 @@ _LIMIT: Final = 1 << 63
 
 
 class EndedStep(NamedTuple):
-    """One ended step.
-
-    Times are monotonic ns; the counts are None if the program did not report them.
-    """
+    """One ended step. Counts that the user's program did not report are None."""
 
     span: int
     root: Root
@@ -96,7 +93,6 @@ def derive_steps(rows: Rows, payloads: Payloads, state: JournalState) -> Derived
 
 
 def _ends(rows: Rows, ids: NDArray[np.uint64], state: JournalState) -> NDArray[np.int64]:
-    """Return the end of each step in ``ids``: from its own row, or else from the state."""
     own = rows[rows["span"] == rows["root"]]
     ended = dict(
         zip(own["span"].tolist(), np.maximum(own["end"], own["start"]).tolist(), strict=True)
@@ -120,7 +116,6 @@ def _exclude_inside(sections: EndedStepRows, payloads: Payloads) -> None:
 
 
 def _ended(sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root]) -> list[EndedStep]:
-    """Return the steps whose own row is among ``sections``, sorted by end."""
     rows = sections.rows
     own = np.flatnonzero(rows["span"] == rows["root"])
     ended = []

@@ -144,7 +144,6 @@ class EventQueue:
             return mark
 
     def _take_in(self, poll: Callable[[], Iterator[Event]]) -> dict[str, Seen]:
-        """Queue the events of one poll, with marks in between; return snapshots of the journals."""
         try:
             # Read the open table before and after the rows: a section that ends in between is only
             # in the first table, and its children in this poll need it as parent.
@@ -192,10 +191,7 @@ class EventQueue:
             return first or place
 
     def contained(self) -> None:
-        """Drop events that could not be logged, if all events are processed.
-
-        Must be called only after a state that contains the processed events was written.
-        """
+        """Drop processed events that could not be logged: a written state contains them now."""
         with self.lock:
             if not self._waiting:
                 self._refused.clear()

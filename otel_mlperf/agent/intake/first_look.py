@@ -71,7 +71,6 @@ class FirstLook(threading.Thread):
 
 
 def _open(path: str) -> _Ring | None:
-    """Return the ring of a journal; None if a process is still creating the journal."""
     fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
     try:
         shape = Shape.of_size(os.fstat(fd).st_size)
@@ -100,12 +99,6 @@ class _Ring:
         self._next = self._seen = count_moved(path) + 1
 
     def move(self) -> None:
-        """Move the rows that are published now, and free their slots.
-
-        Raises:
-            ValueError: an agent already reads the journal, or its file was truncated.
-            OSError: there is no room for the moved rows.
-        """
         if os.stat(self._path).st_size < self._shape.size or self._words[Word.BEAT]:
             raise ValueError(f"{self._path} has a reader, or no end")
         end = self._end_of_rows()

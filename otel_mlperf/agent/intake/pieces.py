@@ -37,14 +37,7 @@ class Piece(NamedTuple):
 
 
 def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[Piece]:
-    """Split the rows of one poll into pieces of at most MAX_ROWS rows.
-
-    Args:
-        rows: the rows, in slot order except for rows in earlier holes.
-        begin: slot at which the poll started.
-        next_: slot at which the next poll starts.
-        holes: slots before ``next_`` that were not published yet.
-    """
+    """Split the rows of a poll, which read from slot ``begin`` to ``next_`` except ``holes``."""
     if len(rows) <= MAX_ROWS:
         yield Piece(rows, next_, holes, b"")
         return
@@ -71,10 +64,6 @@ def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[P
 def _needed_from(
     ended: Rows, ends_in: NDArray[np.int64], started: Rows, begins_in: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return for each section row the number of the first piece with a row inside the section.
-
-    If there is no such row, this is the section's own piece.
-    """
     first = ends_in.copy()
     if not len(ended):
         return first
@@ -93,7 +82,6 @@ def _needed_from(
 
 
 def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the index in ``ended`` of each id, and a mask of the ids that were found."""
     order = np.argsort(ended["span"])
     spans = ended["span"][order]
     above = order[np.minimum(np.searchsorted(spans, ids), len(spans) - 1)]

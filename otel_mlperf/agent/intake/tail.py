@@ -193,7 +193,7 @@ class Tail:
 
     @property
     def tables_requested_ns(self) -> int:
-        """Return the time of the last request to write the tables, monotonic ns; 0: never."""
+        """Return the time of the last request to write the tables, monotonic ns; 0 if none."""
         times_ns = (reader.word(Word.TABLES_REQUESTED) for reader in self._readers.values())
         return max(times_ns, default=0)
 
@@ -268,7 +268,6 @@ def _polled(name: str, pieces: Iterator[Piece], lost: int) -> Iterator[Polled]:
 
 
 def _union(now: bytes, before: bytes) -> bytes:
-    """Return the sections of two open tables without duplicates. ``now`` takes precedence."""
     both = np.frombuffer(now + before, OPEN_TYPE)
     _, first = np.unique(both["span"], return_index=True)
     return both[np.sort(first)].tobytes()

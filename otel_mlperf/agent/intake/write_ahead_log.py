@@ -52,10 +52,7 @@ class Log:
         """Number of failed ``append`` calls."""
 
     def replay(self) -> Iterator[Event]:
-        """Yield all events from ``segment`` upward.
-
-        Later calls of ``append`` start a new segment.
-        """
+        """Yield all events from ``segment`` upward; ``append`` then starts a new segment."""
         for number, path in self._segments():
             if number >= self.segment:
                 at = self._begin.at if self._is_first(number) else 0
@@ -87,7 +84,6 @@ class Log:
         return [event for event, _ in events]
 
     def _events(self, text: bytes, at: int = 0) -> Iterator[tuple[Event, int]]:
-        """Yield every complete event from byte ``at`` of ``text``, each with its end offset."""
         data = memoryview(text)
         while at + _FRAME.size <= len(data):
             length, check = _FRAME.unpack_from(data, at)
@@ -134,7 +130,7 @@ class Log:
         return Place(self.segment, os.fstat(self._fd).st_size if self._fd >= 0 else 0)
 
     def handle(self) -> int:
-        """Return a duplicate descriptor of the current segment, or -1; the caller must close it."""
+        """Return a duplicate descriptor of the segment, which the caller must close; -1 if none."""
         return os.dup(self._fd) if self._fd >= 0 else -1
 
     def after_all(self) -> int:

@@ -151,7 +151,6 @@ class Agent:
         self.finish()
 
     def _queue_page(self) -> None:
-        """Queue the page of the run, unless a process of the run starts in the meantime."""
         if is_page_due(self._state, self._processor):
             self.flush(time.time_ns())  # the page is created from the tables
             queue_page(
@@ -160,7 +159,6 @@ class Agent:
             )  # fmt: skip
 
     def _pause(self, began: float) -> None:
-        """Wait until the next poll is due. End early if a journal or a request needs a poll now."""
         until = began + (self._look_s if self._tail.fullness < _BUSY else _BUSY_POLL_S)
         while (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))
@@ -168,10 +166,7 @@ class Agent:
                 break
 
     def tick(self) -> None:
-        """Read sensors and poll the journals once; process the events; mark if due.
-
-        Sensors are read first, so that a rank's last readings are stored before its end is seen.
-        """
+        """Read sensors, then poll journals: a rank's last readings must precede its end."""
         # Must run first: accessing a file that was truncated since the last poll is fatal (SIGBUS).
         with self._queue.lock:
             missing = self._tail.missing(self._state)
@@ -247,7 +242,6 @@ class Agent:
 
     @property
     def _is_flush_requested(self) -> bool:
-        """Return whether a process has requested the tables since they were last written."""
         # Ignore a time in the future, which would be pending for ever.
         return self._until_ns[0] < self._tail.tables_requested_ns <= time.monotonic_ns()
 
@@ -267,7 +261,6 @@ class Agent:
 
     @property
     def _is_memory_full(self) -> bool:
-        """Return whether so many rows and spans are in memory that a flush is required."""
         spans = self._waiting_spans
         return spans > _MAX_SPANS or spans + self._rows.waiting > _MAX_ROWS
 
@@ -283,7 +276,6 @@ class Agent:
             self._windows.stored()
 
     def _write(self, unix_ns: int) -> bool:
-        """Write tables, state and accounts; return False if a file could not be written."""
         state = self._state
         try:
             # The order is essential. Parts first: after a crash here, the replay writes the same
@@ -313,7 +305,6 @@ class Agent:
         return True
 
     def _keep_small(self, state: AgentState) -> None:
-        """Merge small table parts at intervals, and remove the oldest rows above the size limit."""
         if not state.part % _COMPACT_EVERY:
             self._store.compact()
         windows = [window_host(digest) for digest in state.windows.values() if digest]

@@ -107,12 +107,6 @@ def _serve_locked(
 
 
 def _make_run_folder(meta: JournalMeta) -> None:
-    """Create the run folder if the training process could not, e.g. because the disk was full.
-
-    Raises:
-        OSError: the folder still cannot be created.
-        JournalError: another run uses the folder by now.
-    """
     about = {"id": meta.run_id, "name": meta.run_name, "started_ns": meta.unix_ns,
              "host": meta.host, "world_size": meta.world_size,
              "key": meta.run_key or ""}  # fmt: skip
@@ -197,10 +191,7 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:
-    """Detach this process from the training job, and log to the run folder.
-
-    The process becomes the first candidate for the OOM killer.
-    """
+    """Detach this process from the training job; the OOM killer should choose it first."""
     # Leave the working directory, so that it can be unmounted.
     os.chdir("/")
     os.umask(0o077)  # also for files of libraries and child processes

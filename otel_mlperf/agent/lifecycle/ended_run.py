@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_page_due(state: AgentState, processor: EventProcessor) -> bool:
-    """Return whether this agent must create the run's page.
-
-    This is the case if rank 0 ran on this node, all ranks of the node have ended, and a destination
-    accepts reports.
-    """
+    """Return whether this agent must create the page: all ranks ended, and rank 0 ran here."""
     is_accepted = bool(processor.accounts.takers("reports"))
     return is_accepted and state.page_due and not state.journals and 0 in state.seen_ranks()
 

@@ -198,7 +198,6 @@ class EventProcessor:
     def _derive(
         self, journal: JournalState, rank: RankState
     ) -> tuple[SpanCounts, list[SampledSpan]]:
-        """Derive a journal's new rows, add them to series and tables; return counts and spans."""
         options = self._options
         awaiting = b"".join(step.rows for step in journal.steps_awaiting_gpu.values())
         waiting = np.frombuffer(journal.fresh + journal.held + awaiting, ROW_TYPE)
@@ -220,7 +219,6 @@ class EventProcessor:
         return rows.counts, rows.spans
 
     def _remove(self, name: str) -> None:
-        """Remove an ended journal from the state, and add its counts to the state of its rank."""
         journal = self._state.journals.pop(name)
         rank = self._state.rank_of(journal)
         keep_counted(rank, journal)

@@ -27,7 +27,10 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def node_folder(run_folder: Path, host: str, number: int = 1) -> Path:
-    """Return the path of the ``number``-th folder (from 1) for agents of a host name."""
+    """Return the path of an agent's folder.
+
+    ``number`` distinguishes agents with equal host names.
+    """
     name = safe_name(host)
     return run_folder / "agent" / (name if number == 1 else f"{name}-{number}")
 

@@ -96,7 +96,6 @@ def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journal
 
 
 def _read_error(path: Path) -> str:
-    """Return the reason why a journal cannot be read; "" if it can be read."""
     try:
         JournalReader(str(path), is_writable=False).close()
     except JournalError as error:
@@ -160,7 +159,6 @@ def _is_served(run: RunFolder) -> bool:
 
 
 def _folders_of_agents(run_folder: Path) -> list[Path]:
-    """Return the folders (no links) that contain state, log or requests of an agent."""
     found = [path.parent for name in _FILES for path in (run_folder / "agent").glob(f"*/{name}")]
     return sorted({place for place in found if not place.is_symlink()})
 

@@ -159,7 +159,6 @@ def _exporters(environ: Mapping[str, str]) -> dict[Literal["spans", "metrics"], 
 
 
 def _withheld(options: Options, recorded: Mapping[str, str]) -> frozenset[str]:
-    """Return the accounts of destinations that the recorded run had but the caller omits."""
     environ, accounts = options.environ, set()
     if options.traces is None and read_settings(recorded, "traces")[0]:
         accounts.add(SPANS_TO_OTLP)

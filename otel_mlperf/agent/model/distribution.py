@@ -48,10 +48,7 @@ class Distribution(Struct):
         )
 
     def buckets(self, *, explicit: bool = False) -> Buckets:
-        """Return the buckets to export: explicit ones, or at most MAX_BUCKETS exponential ones.
-
-        Exponential buckets are merged pairwise (the scale is lowered) until they are few enough.
-        """
+        """Return the buckets to export: explicit, or at most MAX_BUCKETS exponential ones."""
         if explicit:
             return self._explicit()
         counts, scale = self.counts, HISTOGRAM_SCALE

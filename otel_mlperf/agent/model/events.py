@@ -91,10 +91,7 @@ class SensorReading(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Read(msgspec.Struct, array_like=True, tag="read", frozen=True):
-    """Event: a sensor source was read.
-
-    Earlier readings of the source that are absent here have ended.
-    """
+    """Event: a sensor source was read. Readings of the source that are absent here have ended."""
 
     source: str
     unix_ns: int
@@ -131,10 +128,7 @@ class Mark(msgspec.Struct, array_like=True, tag="mark", frozen=True):
 
 
 class WindowConverted(msgspec.Struct, array_like=True, tag="converted", frozen=True):
-    """Event: a profiler window was converted to spans in the run folder and requests in a file.
-
-    If the conversion failed, ``lost`` is the reason and there are no requests.
-    """
+    """Event: a profiler window was converted to spans and requests, or failed (``lost``)."""
 
     window: str
     """File name of the description of the window."""

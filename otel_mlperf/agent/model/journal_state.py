@@ -1,4 +1,4 @@
-"""State of one journal that cannot be read again from the journal's file."""
+"""State of one journal, as far as the journal's file does not contain it any more."""
 
 from __future__ import annotations
 

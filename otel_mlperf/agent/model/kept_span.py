@@ -19,10 +19,7 @@ _HAS_REMOTE: Final = 0x100
 
 @dataclass(slots=True)
 class SampledSpan:
-    """Section, roll-up or segment that was sampled as a span.
-
-    ``start`` and ``end`` are monotonic ns.
-    """
+    """Section, roll-up or segment to be stored and sent as a span. Its times are monotonic ns."""
 
     journal: JournalState
     span: int
@@ -69,11 +66,7 @@ class SampledSpan:
         return self.journal.thread(self.track)
 
     def attributes(self) -> dict[str, Any]:
-        """Return all attributes that are not constant for the section's name.
-
-        These are attributes of the call, resource use, GPU time, step (only on the step's own span)
-        and error.
-        """
+        """Return the attributes of this span, without those constant for its section name."""
         own = dict(self.payload.get("a") or {})
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
@@ -116,20 +109,14 @@ class SampledSpan:
 
     @property
     def status(self) -> Literal["unset", "ok", "error"]:
-        """Return ``error`` after a failure or interruption, else ``ok`` if the user set it.
-
-        Otherwise, return ``unset``.
-        """
+        """Return ``error`` after a failure or interruption, else ``ok`` if the user set it."""
         if self.error or self.interrupted:
             return "error"
         return "ok" if self.payload.get("s") else "unset"
 
     @property
     def status_description(self) -> str:
-        """Return the text for interrupted spans, else the text set by the user, else the exception.
-
-        Empty if there is none of these.
-        """
+        """Return the text for an interruption, else the user's text, else that of the error."""
         if self.interrupted:
             return names.INTERRUPTED_MESSAGE
         if set_status := self.payload.get("s"):

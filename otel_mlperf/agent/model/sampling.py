@@ -63,11 +63,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_spans_per_rank: int = 2000
 
     def scheduled(self, index: int) -> str | None:
-        """Return ``first`` or ``every`` if the schedule samples step or section ``index``, or None.
-
-        ``index`` counts from 0 within the phase, or by section name. The result is the same on all
-        ranks.
-        """
+        """Return ``first`` or ``every`` if the schedule samples ``index`` (from 0), else None."""
         if index < self.trace_first:
             return FIRST
         return EVERY if index % self.trace_every == 0 else None
@@ -94,10 +90,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.max_spans_per_rank, room) if rank in chosen else 1
 
     def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
-        """Return how many spans a profiler window may add to the run's trace and to step traces.
-
-        The second item maps the trace id of a step (hexadecimal) to its maximum.
-        """
+        """Return a profiler window's maximum of spans: in the run's trace, and by step trace id."""
         by_trace = {
             step.trace: self.spans_of_step(
                 window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
@@ -118,20 +111,10 @@ def reason_to_keep(
     error: bool,
     profiled: bool = False,
 ) -> str | None:
-    """Return the reason why a step or section is sampled, or None if it is not sampled.
+    """Return why a step of phase ``key`` (or section with key ``key``) is sampled; None if not.
 
-    The duration is also stored for later calls, except if ``profiled``, because a profiler slows
-    steps down. A duration is slow relative to the previous hundred stored durations.
-
-    Args:
-        policy: limits of the sampling.
-        rank: state of the rank, which contains earlier durations and is updated.
-        key: phase of the step, or a key of the section's name.
-        index: number of the step or section, from 0, among those with the same key.
-        duration_ns: duration of the step or section.
-        now_ns: end of the step or section, for the limits per minute.
-        error: whether the step or section failed.
-        profiled: whether a profiler recorded during the step or section.
+    ``index`` counts from 0 by key. The duration is stored for later calls, except if ``profiled``,
+    because a profiler slows steps down. Slowness is relative to the previous hundred durations.
     """
     if profiled:
         return PROFILED

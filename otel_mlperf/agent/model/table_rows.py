@@ -160,10 +160,7 @@ Columns = dict[str, list[Any]]
 
 
 class TableRows:
-    """Rows since the last flush.
-
-    A crash loses none of them: a replay of the event log restores them.
-    """
+    """Rows since the last flush. A crash loses none, because the event log is replayed."""
 
     def __init__(self) -> None:
         self._rows: dict[type[Row], list[Row]] = {}
@@ -247,10 +244,7 @@ class TableRows:
         self._sections = transposed(SectionRow, ())
 
     def columns(self) -> dict[str, Columns]:
-        """Return all rows as columns: table name to column name to values.
-
-        Empty tables are omitted.
-        """
+        """Return all rows as columns, by table name; tables without rows are omitted."""
         sections = [*self._outside.values(), *self._rows.get(SectionRow, ())]
         rows = self._rows | {
             WarningRow: [*self._warnings.values()],

@@ -87,7 +87,7 @@ class _Ranks:
         self._readers: dict[str, JournalReader] = {}
 
     def look(self, key: str = "") -> bool:
-        """Update ``pids``; return whether this rank, or one with view ``key``, is running."""
+        """Update ``pids``; return whether this rank, or one whose view has ``key``, is running."""
         names = {self.name}
         if key:
             names |= {name for name, view in read_views(self.folder).items() if view.key == key}
@@ -109,8 +109,6 @@ class _Ranks:
 
 
 class _Sampler:
-    """Sampler of GPUs for one rank, and for other ranks that see the same GPUs."""
-
     def __init__(
         self, ranks: _Ranks, place: str, options: Options, level: Level, proc: Path
     ) -> None:
@@ -118,7 +116,6 @@ class _Sampler:
         self._gpus = Gpus(Surroundings(level, pids=lambda: ranks.pids, proc=proc))
 
     def run(self, agent: View | None) -> None:
-        """Read until the ranks have ended. Return immediately if the agent sees the same GPUs."""
         try:
             if not self._find_gpus():
                 return
@@ -134,7 +131,6 @@ class _Sampler:
             self._gpus.close()
 
     def _find_gpus(self) -> bool:
-        """Return whether there is a GPU. Retry while a driver hangs, until the rank has ended."""
         while self._ranks.look():
             late = self._gpus.late
             self._gpus.read()
@@ -159,7 +155,6 @@ class _Sampler:
             drop_sampled(folder, view.key)
 
     def _read(self) -> Sampled:
-        """Read once. Measurements without a device are assigned to the rank's first process."""
         pid = min(self._ranks.pids, default=0)
         measured = [m if m.device else m._replace(pid=pid) for m in self._gpus.read()]
         return Sampled(time.monotonic_ns(), measured)

@@ -178,7 +178,7 @@ class TaskGpus:
         return True
 
     def take(self) -> list[Measurement] | None:
-        """Return measurements of devices that the agent does not see; None if not ready."""
+        """Return measurements of GPUs that the agent does not see; None if not known yet."""
         own_devices = self._seen()
         # Wait for the agent's own list of GPUs: otherwise its GPUs would count as hidden.
         if own_devices is None and self._clock() - self._began_s < _FIRST_S:

@@ -78,9 +78,7 @@ class ReadingRounds:
     def step(self, mains: Mains, stepping: Collection[str] = ()) -> list[Read]:
         """Start due readings without blocking; return an event for each reading that is complete.
 
-        Args:
-            mains: metadata of the main journals of running ranks.
-            stepping: names of the journals in ``mains`` whose rank has started a step.
+        ``stepping`` are the journals in ``mains`` whose rank has started a step.
         """
         now_s = self._clock()
         if not self._stepping.issuperset(stepping):

@@ -152,11 +152,7 @@ def this_machine(
     proc: Path = PROC,
     sys: Path = SYS,
 ) -> SensorSet:
-    """Create the sensors that ``options`` select.
-
-    ``fullest`` returns the journals' fill levels. ``journals`` is the folder of the sidecars'
-    files; None to ignore sidecars.
-    """
+    """Create the sensors that ``options`` select; ``journals`` contains the sidecars' files."""
     machine = SensorSet()
     level = options.readings
     if level == "none":

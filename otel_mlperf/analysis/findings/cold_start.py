@@ -118,7 +118,7 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
-    """Return the ns of torch.compile in these steps: the mean over the ranks that compile."""
+    """Return the time in ns of torch.compile in these steps, mean over ranks that compile."""
     phase = numbers.summary.steps.phase if numbers.summary.steps else ""
     ((compile_ns,),) = numbers.store.rows(
         _COMPILING, phase=phase, category=names.COMPILE, first=first, last=last
@@ -134,9 +134,10 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 
 
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
-    """Return the number of first steps up to the last one with much of the excess, without warm-up.
+    """Return the number of steps up to the last one with a large part of the excess.
 
-    Later steps are in ``durations`` only because ``_count_long`` counts whole blocks.
+    The steps after it are in ``durations`` only because ``_count_long`` counts whole blocks. The
+    warm-up step is not counted.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
     return int(much[-1]) + 1 if len(much) else 0

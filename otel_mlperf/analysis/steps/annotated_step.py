@@ -46,8 +46,8 @@ def read_annotated(
 ) -> StepFindings | None:
     """Return the annotated step of that number; None if no trace has annotated steps.
 
-    If ``number`` is None, return the longest step. ``operators`` includes operators in its
-    sections.
+    If ``number`` is None, return the longest step. With ``operators``, sections include their
+    profiled operators.
 
     Raises:
         NoSuchStep: no trace contains that step.

@@ -115,7 +115,7 @@ def read_nodes(store: Store) -> list[Node]:
 
 
 def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> None:
-    """Insert a node below the section at path ``around``, which is created if it is still open."""
+    """Insert a node below the section at path ``around``; if that is still open, create it."""
     while around and not (known := _find(around, node.beside, by_path)):
         # A name may contain a slash: splitting it only adds a line to the tree.
         above, _, name = around.rpartition("/")

@@ -184,7 +184,7 @@ def add_up_copies(
     way: NDArray[np.int64],
     size: NDArray[np.signedinteger[Any]],
 ) -> list[CopyRow]:
-    """Return the totals of copies by device, name and direction, longest of a device first.
+    """Return the totals of copies by device, name and direction, sorted by device and time.
 
     ``mine`` contains the copies' indices into ``work``, ``way`` their directions as indices into
     ``WAYS``, and ``size`` their bytes (NONE: not known).

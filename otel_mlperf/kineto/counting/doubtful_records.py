@@ -65,7 +65,7 @@ _ODD: Final = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
 class Doubtful(NamedTuple):
-    """Device records with doubtful ids; both arrays have one item for each record."""
+    """Marks of device records with doubtful ids; both arrays have one item for each record."""
 
     foreign: NDArray[np.bool_]
     """Whether the record has the correlation of another call."""
@@ -73,7 +73,7 @@ class Doubtful(NamedTuple):
     """Whether the record has no launch although it was launched in the window."""
 
     def losses(self, work: Work) -> list[Loss]:
-        """Return the losses to report for these records, which are those of ``work``."""
+        """Return the losses to report; ``work`` is the device work that the arrays describe."""
         return device_loss(CORRELATION, work, self.foreign) + device_loss(LAUNCH, work, self.strays)
 
 
@@ -265,10 +265,7 @@ def _is_disordered(
 def _overdue(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return by how many nanoseconds each piece of work exceeded a call that waited for it.
-
-    The value is 0 for work that ended before such a call returned.
-    """
+    """Return by how many ns each piece of work outlasted a call that waited for it; 0 if not."""
     events = trace.events
     over = np.zeros(len(known), np.int64)
     returned = events.start_ns[call] + events.duration_ns[call]

@@ -93,10 +93,7 @@ def _around(trace: Trace, work: Work, device: int) -> list[_Found]:
 
 
 def _thread(trace: Trace, work: Work, launch: NDArray[np.int32], device: int, row: int) -> int:
-    """Return the track on which the gap's operator is looked up; NONE if no launch is known.
-
-    ``row`` is the row of the work after the gap, or NONE.
-    """
+    """Return the track on which the gap's operator is looked up; NONE if no launch is known."""
     if row != NONE and launch[row] != NONE:
         return int(trace.events.track[launch[row]])
     mine = np.flatnonzero(work.device == device)

@@ -46,7 +46,7 @@ def find_launches(
     sections: Sections | None = None,
     replayed: ReplayedGraphs | None = None,
 ) -> list[LaunchRow]:
-    """Return all device work of a window, grouped by all columns but count and time.
+    """Return one row for each kind of device work in a window, with its count and total time.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -98,7 +98,7 @@ def find_launches(
 
 
 def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]) -> dict[int, str]:
-    """Return the text of each row: inputs for operators, size or dimensions for device events."""
+    """Return texts by row: inputs of operators, size or launch dimensions of device events."""
     text_by_row = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
     operators = set(launched_by.tolist()) - {NONE}
     # The grid is not read for copies and collectives: it does not depend on the size.
@@ -122,10 +122,7 @@ def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
 
 
 def _inputs(args: Mapping[str, Any]) -> str:
-    """Return shapes and types as text, e.g. ``[[64, 128], [128]] ["float", "float"]``.
-
-    The text is empty if the profiler recorded no shapes.
-    """
+    """Return shapes and types as text, e.g. ``[[64, 128], [128]] ["float", "float"]``."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not (isinstance(shapes, list) and any(shapes)):
         return ""

@@ -70,7 +70,7 @@ _NUMBERS: Final = {
 
 
 class _Known(NamedTuple):
-    """Facts that the stored events of a step lack and the tables of whole windows contain."""
+    """Facts about the events of a step that only the tables of whole windows contain."""
 
     whats: Mapping[tuple[str, str], tuple[str, str]]
     """Columns ``what`` and ``kind`` of table ``totals``, by category and name of an event."""
@@ -198,7 +198,6 @@ def _role(what: str, category: str, *, is_asynchronous: bool) -> Role:
 
 
 def _indexed(values: Sequence[Any]) -> tuple[list[Any], NDArray[np.int32]]:
-    """Return the distinct values, and the index of each value among them."""
     place = {value: at for at, value in enumerate(dict.fromkeys(values))}
     return list(place), np.array([place[value] for value in values], np.int32)
 

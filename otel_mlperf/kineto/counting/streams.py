@@ -183,7 +183,7 @@ def _kinds(on: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
-    """Return the time with work of all ``kinds`` and none of ``without``; both are bit masks."""
+    """Return the time with work of all kinds in mask ``kinds`` and none in mask ``without``."""
     return sum(
         int(spent) for mask, spent in enumerate(on) if mask & kinds == kinds and not mask & without
     )

@@ -88,7 +88,7 @@ class Launches(NamedTuple):
         return is_none_left or bool(missing.sum() > TOLERATED_SHARE * of.sum())
 
     def kind_of_calls(self, call: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return the kinds of launch of the events in the rows ``call`` (NONE: not a launch)."""
+        """Return the launch kind of each row in ``call``; ``len(KINDS)`` if it is no launch."""
         return np.append(self.kind_of, np.uint8(len(KINDS)))[call]
 
     @property
@@ -168,7 +168,7 @@ class Captures(NamedTuple):
 
 
 def find_captures(trace: Trace) -> Captures:
-    """Return the captures, each from the call that starts it to the next end on its thread."""
+    """Return the captures: from a starting call to the next ending call of the same thread."""
     events = trace.events
     begins, ends = (_named(trace, name) for name in (_CAPTURE_BEGINS, _CAPTURE_ENDS))
     start = events.start_ns[begins]
@@ -222,7 +222,7 @@ def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
 
 
 def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) -> list[Loss]:
-    """Return the loss of kernels that some launches of a CUDA graph lack, compared with others."""
+    """Return the loss of kernels that a launch of a CUDA graph lacks but other launches have."""
     call = links.launch[work.rows]
     mine = np.flatnonzero(launches.kind_of_calls(call) == KINDS.index(GRAPH))
     nodes: dict[int, Counter[int]] = {}

@@ -94,7 +94,7 @@ def device_loss(
     share: float = TOLERATED_SHARE,
     what: str = "",
 ) -> list[Loss]:
-    """Return the loss of the ``lost`` records of ``work``; empty up to a ``share`` of them."""
+    """Return the loss of records that ``lost`` marks; empty if at most ``share`` are lost."""
     count, start = int(lost.sum()), work.start_ns
     if count <= share * len(lost):
         return []

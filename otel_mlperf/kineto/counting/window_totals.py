@@ -125,7 +125,7 @@ def _captured(
     operators: list[str],
     where: Attribution,
 ) -> list[TotalRow]:
-    """Return the totals of replayed work by the operator that launched it when captured."""
+    """Return totals of replayed work by the operator that launched it during the capture."""
     known = np.flatnonzero(of_capture != NONE)
     group, rows, length_ns = of_capture[known], work.rows[known], _length_ns(work)[known]
     of_names = totals(group, length_ns, np.zeros_like(length_ns))
@@ -141,7 +141,7 @@ def _in_no_operator(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return the totals of device work without an operator, by call or else of the work itself."""
+    """Return totals of work without an operator by launching call (no name: call not known)."""
     rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
     name = np.where(call == NONE, NONE, trace.events.name[call])
@@ -247,7 +247,7 @@ def _by_place(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return device work and outermost operators, inner ones included, by section, step, phase."""
+    """Return totals of device work, and of outermost operators, by section, step and phase."""
     duration = trace.events.duration_ns
     of_places: list[TotalRow] = []
     for what, place, names in (

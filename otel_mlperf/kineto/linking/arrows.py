@@ -107,7 +107,7 @@ class Backward(NamedTuple):
 
 
 def find_forward(trace: Trace, roles: NDArray[np.uint8]) -> Backward:
-    """Return the row of the forward operator of each backward operator; NONE for other events."""
+    """Return the forward operator of each backward operator, and the number of contradictions."""
     events = trace.events
     is_operator = roles == Role.OPERATOR
     numbered = is_operator & (events.sequence >= 0)
@@ -135,9 +135,7 @@ def _tracks(
     """Map autograd's number of each thread to the thread's track.
 
     The track is the one on which most arrows to the thread's backward operators start. Without
-    arrows, it is the track with most of the sequence numbers of these backward operators. ``ahead``
-    and ``back`` are the rows of forward and backward operators; ``tails`` and ``heads`` are the
-    rows that arrows connect.
+    arrows, it is the track with most of the sequence numbers of these backward operators.
     """
     events = trace.events
     tracks: dict[int, int] = {}

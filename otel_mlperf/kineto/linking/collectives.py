@@ -151,10 +151,7 @@ def _named(trace: Trace, is_wanted: Callable[[str], Any]) -> NDArray[np.bool_]:
 
 
 def _describe(args: dict[str, Any], labels: list[str]) -> Collective | None:
-    """Return a collective by its arguments; None if it is not a collective.
-
-    ``labels`` are the names of its events, most detailed first.
-    """
+    """Return a collective from its arguments and event names (``labels``, own name last)."""
     annotated = [match for label in labels if (match := _ANNOTATION.fullmatch(label))]
     names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), labels[-1]]
     operation = next((known for name in names if (known := parse_operation(name))), None)
@@ -211,7 +208,7 @@ def _input_bytes(args: dict[str, Any]) -> int | None:
 
 
 def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
-    """Return the ranks of the group; None if PyTorch shortened the list (``0, 1, ..., 29``)."""
+    """Return the ranks of the group from their list or, if shortened, from start and stride."""
     written = args.get("Process Group Ranks")
     if isinstance(written, str) and re.fullmatch(r"\[\d+(, ?\d+)*\]", written):
         return tuple(int(rank) for rank in re.findall(r"\d+", written))
@@ -223,7 +220,6 @@ def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
 
 
 def _number(value: Any) -> int | None:
-    """Return a non-negative integer, converted from text if necessary; None for other values."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     return value if type(value) is int and value >= 0 else None

@@ -76,10 +76,7 @@ def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.
 
 
 def _next_free(number: int, after: dict[int, int]) -> int:
-    """Return the lowest unused number from ``number`` upward, and mark it as used.
-
-    ``after`` maps each used number to a number to try next.
-    """
+    """Return the lowest unused number from ``number`` upward; ``after`` links the used numbers."""
     passed = []
     while number in after:
         passed.append(number)

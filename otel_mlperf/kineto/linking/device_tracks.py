@@ -122,7 +122,6 @@ def _kind(track: TraceTrack, *, is_work: bool, is_summary: bool) -> TrackKind:
 
 
 def _device_numbers(works: Sequence[TraceTrack]) -> dict[str, int]:
-    """Return the device number in each process's name or, unless all are unique, its index."""
     processes = {track.pid: track for track in works}
     named = {
         pid: int(match[1])

@@ -137,7 +137,7 @@ def find_parents(
     rank: NDArray[np.int64],
     is_frame: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int32]:
-    """Return the index of the parent of each item (NONE for a root); ``is_frame``: Python frames."""
+    """Return the index of each item's parent; NONE for a root. ``is_frame`` marks frames."""
     end_ns = start_ns + np.maximum(duration_ns, 0)
     order = _outer_first(track, start_ns, end_ns, rank)
     frames = np.zeros(len(order), np.bool_) if is_frame is None else is_frame

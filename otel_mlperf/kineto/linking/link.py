@@ -139,7 +139,7 @@ _MAX_LEVELS: Final = 64
 
 
 def settle(trace: Trace, roles: NDArray[np.uint8], around: NDArray[np.int32]) -> None:
-    """Correct ``around`` for operators with duration 0, in place and by their External ids."""
+    """Correct ``around`` in place for operators with duration 0, using their External ids."""
     events = trace.events
     is_operator = roles == Role.OPERATOR
     rows = np.flatnonzero(is_operator & (events.duration_ns <= 0) & (events.external > 0))
@@ -186,7 +186,6 @@ def _ending(
 def _pairs(
     trace: Trace, is_operator: NDArray[np.bool_], around: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the pairs of operator names of which the second is certainly inside the first."""
     events = trace.events
     is_inside = is_operator & (around != NONE) & is_operator[around]
     # Uncertain pairs are excluded: an event with duration 0 at the start of its surrounding event

@@ -124,7 +124,7 @@ def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64
 
 
 def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
-    """Return the row of the first call of each rank's host process; empty if one rank."""
+    """Return the host process of each rank with its first call's row; empty if one rank."""
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     hosts = _first_rows(trace, [track.pid for track in trace.tracks], calls)
     are_ranks = 1 < len(hosts) <= _MAX_RANKS and _share_numbers(trace, calls)
@@ -162,7 +162,6 @@ def _tag(pid: str) -> str:
 def _by_place(
     trace: Trace, pids: list[str], hosts: dict[str, int], devices: dict[str, int]
 ) -> dict[str, int]:
-    """Return the rank of each device process by position in the file or, if mixed, by order."""
     if firsts := _places_of_ranks(trace, hosts):
         middles = [np.median(rows) for rows in _rows_of(trace, pids, devices)]
         ranks = np.maximum(np.searchsorted(firsts, middles, "right") - 1, 0)
@@ -172,7 +171,6 @@ def _by_place(
 
 
 def _places_of_ranks(trace: Trace, hosts: dict[str, int]) -> list[int]:
-    """Return the first row of each rank; empty if the ranks' events are mixed in the file."""
     rows = _rows_of(trace, [track.pid for track in trace.tracks], hosts)
     ends = [(int(of_rank[0]), int(of_rank[-1])) for of_rank in rows]
     is_apart = all(before[1] < after[0] for before, after in pairwise(ends))

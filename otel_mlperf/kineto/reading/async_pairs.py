@@ -42,11 +42,12 @@ class AsyncPairs:
         self._damage = damage
         self._groups: dict[tuple[Any, ...], _Group] = {}
         self._early: dict[tuple[Any, ...], list[tuple[AsyncEnd, int]]] = {}
+        """Ends without an open start, because the start may follow later in the file."""
         self._rows: dict[tuple[Any, str], list[tuple[int, int]]] = {}
         """Heap of (time of last use, number) of the rows of each process and category."""
 
     def pair(self, halves: Iterable[tuple[AsyncBegin | AsyncEnd, int]]) -> list[_Pair]:
-        """Return the events of groups that are now complete, with the byte offsets of their starts."""
+        """Return the events of groups that are now complete, with their starts' byte offsets."""
         pairs: list[_Pair] = []
         for half, position in halves:
             key = (half.cat, half.scope, *_identity(half))
@@ -119,7 +120,6 @@ class AsyncPairs:
 
 
 def _identity(half: AsyncBegin | AsyncEnd) -> tuple[Any, ...]:
-    """Return the key of an id, which includes the process unless the id is marked as global."""
     if half.id2 is not None:
         world = half.id2.get("global")
         return (str(half.id2.get("local")), str(half.pid)) if world is None else (str(world),)

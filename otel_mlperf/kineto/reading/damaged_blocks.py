@@ -136,9 +136,7 @@ class DamagedBlocks:
     def _parse(
         self, data: bytes, at: int, offset: int, begins: list[int]
     ) -> tuple[Parsed | None, bool]:
-        """Parse and store the entry at ``at``; if that fails, return whether it may exceed
-        ``data``.
-        """
+        """Parse and store the entry at ``at``; otherwise return if it may exceed ``data``."""
         # An apparent next entry may be inside a string of this entry. Possible ends are therefore
         # tried at doubling distances: an entry is parsed a few times, not once for each brace.
         powers = [1 << power for power in range(_MAX_INNER.bit_length())]

@@ -83,8 +83,6 @@ class End(msgspec.Struct, gc=False, tag_field="ph", tag="E"):
 
 
 class _AsyncHalf(msgspec.Struct, gc=False):
-    """Common fields of the start and the end of an asynchronous event, which is not on a thread."""
-
     cat: str = ""
     name: str = ""
     id: Whole = None

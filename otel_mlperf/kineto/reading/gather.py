@@ -248,10 +248,7 @@ def _as_columns(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text_number(ident: Any) -> Any:
-    """Return a negative number for a text id; numbers and digits are returned unchanged.
-
-    The number is derived from a digest, because a table of all texts would grow with the file.
-    """
+    """Return a negative number, derived from a digest, for a text id; numbers stay unchanged."""
     if not isinstance(ident, str) or not ident or ident.removeprefix("-").isdecimal():
         return ident
     digest = blake2b(ident.encode("utf-8", "surrogatepass"), digest_size=7).digest()

@@ -50,6 +50,8 @@ class Parsed(NamedTuple):
 def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool = True) -> Parsed:
     """Parse the JSON value at the start of ``text``; ``floats`` converts decimals.
 
+    Unless ``strict``, strings may contain control characters.
+
     Raises:
         json.JSONDecodeError: the value is invalid or incomplete.
         RecursionError: the value is nested too deeply.
@@ -68,7 +70,7 @@ def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool =
 
 
 def is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Return whether ``error`` may have the only cause that ``text`` is cut off."""
+    """Return whether a cut-off ``text`` may be the cause of ``error``."""
     return error.pos >= len(text) - _CUT_CHARACTERS or "Unterminated string" in error.msg
 
 

@@ -179,8 +179,8 @@ def find_timeless(
 ) -> NDArray[np.intp]:
     """Return the rows of records whose time was never filled in.
 
-    ``zero_ns`` is the time that a ``ts`` of 0 stands for. Profilers write such records in one of these
-    ways:
+    ``zero_ns`` is the time that a ``ts`` of 0 stands for. Profilers write such records in one of
+    these ways:
 
     - at 0, far from all other records or, on a stream, far before the call with the same
       correlation;
@@ -212,7 +212,7 @@ def find_timeless(
 def _before_their_calls(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], rows: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return the rows on a stream that are far before all other records of their correlation."""
+    """Return those ``rows`` on a stream that are far before other records of their correlation."""
     start_ns, number = columns["start_ns"], columns["correlation"]
     rows = rows[(columns["stream"][rows] != NONE) & (number[rows] > 0)]
     if not len(rows):

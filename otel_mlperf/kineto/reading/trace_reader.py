@@ -137,7 +137,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return the full ``args`` of the events in these rows, by row; empty for an event without.
+    """Return the full ``args`` of the events in ``rows``, by row (empty if there are none).
 
     A gzip file is decompressed up to the last of the events: request many rows in one call.
 

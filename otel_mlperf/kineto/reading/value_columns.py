@@ -1,6 +1,6 @@
 """Columns of the values of many entries, at a cost of some nanoseconds per value.
 
-An attribute of all entries is converted by numpy in one call. If numpy rejects the values, they are
+numpy converts an attribute of all entries in one call. If numpy rejects the values, they are
 checked one by one, and damage is logged. Repeated values (names, categories, rows of the timeline)
 are numbered, and the column contains the numbers.
 """
@@ -32,7 +32,7 @@ LONGEST_WHOLE: Final = 20
 """Maximum number of characters of a 64-bit number."""
 FEWEST_ROWS: Final = 1 << 12
 _POINTER: Final = re.compile(r"0x[0-9a-f]{1,16}", re.IGNORECASE)
-"""Stream in ROCm's runtime calls: an address instead of a number."""
+"""Stream in ROCm's runtime calls, which is an address instead of a number."""
 
 
 class Index(dict[Any, int]):
@@ -57,16 +57,16 @@ class Index(dict[Any, int]):
         return number
 
     def column(self, values: Iterable[Any], count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Return the number of each of the ``count`` values."""
+        """Return the number of each of the ``count`` values, as an array of ``dtype``."""
         return np.fromiter(map(self.__getitem__, values), dtype, count)
 
     def things(self) -> list[Any]:
-        """Return the keys in the order of their numbers."""
+        """Return the keys of the numbered values, in the order of their numbers."""
         return list(self._numbers)
 
 
 MAX_NAMES: Final = 1 << 16
-"""Maximum number of names stored unchanged; each costs later stages some KB and µs."""
+"""Maximum number of names stored unchanged, because each costs later stages some KB and µs."""
 _MAX_PATTERNS: Final = 1 << 12
 OTHER_NAMES: Final = "(other names)"
 _DIGITS: Final = re.compile(r"\d+")
@@ -102,7 +102,7 @@ def whole_columns(
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> dict[str, NDArray[np.signedinteger[Any]]]:
-    """Return all fields of the holders as columns; ``dtypes`` lists the fields in order."""
+    """Return each field of ``holders`` as a column; ``dtypes`` lists all fields in order."""
     values = chain.from_iterable(map(astuple, holders))
     try:
         # All fields in one call, because a call for each field would repeat the loop over entries.
@@ -144,7 +144,7 @@ def whole_column(
 
 
 def narrowed(column: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-    """Return a column in the narrowest sufficient integer type; most columns have small values."""
+    """Return ``column`` in the narrowest integer type that fits all of its values."""
     for dtype in (np.int8, np.int16, np.int32):
         if _fits(column, dtype):
             return column.astype(dtype, copy=False)
@@ -181,7 +181,7 @@ def _whole(
 def time_column(
     attribute: str, holders: Sequence[Any], positions: NDArray[np.int64], damage: DamageLog
 ) -> NDArray[np.int64]:
-    """Return a time of each holder in nanoseconds; NO_TIME, logged as damage, if unusable."""
+    """Return a time of each holder in nanoseconds; unusable times become NO_TIME and are logged."""
     take = attrgetter(attribute)
     times = parse_times(lambda: map(take, holders), len(holders))
     if len(times) and times.min() == NO_TIME:
@@ -195,7 +195,7 @@ def time_column(
 class Growing:
     """Columns of equal length that grow by blocks.
 
-    The capacity is doubled when needed: reserved memory that was never written is not in use.
+    The capacity is doubled if needed, because reserved memory that was never written is not in use.
     Collecting all blocks and joining them at the end would need twice the memory.
     """
 
@@ -229,7 +229,7 @@ class Growing:
 
 _PLACE: Final = attrgetter("pid", "tid")
 _NAMED_BY: Final = {"process_name": "name", "thread_name": "name", "process_labels": "labels"}
-"""Argument to store, by kind of metadata."""
+"""Argument to store from an entry, by the kind of metadata."""
 
 
 class TrackTable:
@@ -252,7 +252,7 @@ class TrackTable:
         return tracks
 
     def name(self, entries: Sequence[Meta]) -> None:
-        """Store the names and labels of processes and threads in metadata entries."""
+        """Store the names and labels of processes and threads that metadata entries contain."""
         for entry in entries:
             pid, tid = _texts((entry.pid, entry.tid))
             name = (entry.args or {}).get(_NAMED_BY.get(entry.name, ""))
@@ -279,7 +279,7 @@ class TrackTable:
         ]
 
     def silent(self) -> list[TraceTrack]:
-        """Return named threads and streams that have no entry."""
+        """Return the threads and streams that have a name but no entry."""
         known = set(self._index.things())
         return [
             TraceTrack(pid or "", tid or "", self._processes.get(pid, ""), name)

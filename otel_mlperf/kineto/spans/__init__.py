@@ -1,1 +1,1 @@
-"""Spans of the events of a trace, limited by a span budget."""
+"""Spans for the events of a trace, as far as the span budget allows."""

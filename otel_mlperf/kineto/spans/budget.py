@@ -33,7 +33,7 @@ _LARGEST_PART: Final = 8
 """Reciprocal of the maximum share of the budget that one example may use."""
 _MAX_CELLS: Final = 1 << 24
 _SHALLOW: Final = 8
-"""Depth limits up to this value are not reduced further."""
+"""Limits of the depth that are at most this value are not reduced further."""
 NEVER: Final = np.int32((1 << 31) - 1)
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -59,7 +59,7 @@ def example_ranks(
     times: tuple[NDArray[np.int64], NDArray[np.int64]],
     largest: NDArray[np.int64],
 ) -> NDArray[np.int32]:
-    """Return the rank at which each event is kept within an example; NEVER without an example.
+    """Return the rank at which each event is kept within an example; NEVER if it is in none.
 
     The rank is the cumulative number of events in the group's examples, longest patterns first.
 
@@ -106,22 +106,22 @@ def _scrambled(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Maximum number of spans, or of bytes, of each trace that is sent."""
+    """Maximum number of spans, or of bytes, that are sent for each trace."""
 
     spans: int | None = DEFAULT_SPANS
-    """Maximum number of spans of a trace, including recorded sections; None: no limit."""
+    """Maximum number of spans of a trace, including recorded sections; None for no limit."""
     bytes: int | None = None
-    """Maximum number of encoded bytes of a trace, without recorded sections; None: no limit."""
+    """Maximum number of encoded bytes of a trace, without recorded sections; None for no limit."""
     by_trace: Mapping[str, int] = field(default_factory=dict)
     """Maximum number of spans of single traces, by hexadecimal trace id; replaces ``spans``."""
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every event becomes a span."""
+        """Whether every event becomes a span, because neither spans nor bytes are limited."""
         return self.spans is None and self.bytes is None
 
     def of(self, places: Assignment) -> NDArray[np.int64]:
-        """Return the maximum number of events and roll-ups of each trace."""
+        """Return the maximum number of events and roll-ups to send for each trace of ``places``."""
         spans = DEFAULT_SPANS if self.spans is None and self.bytes is None else self.spans
         limit = np.int64(1 << 40) if spans is None else np.int64(spans)
         own = [self.by_trace.get(trace.hex(), limit) for trace in places.traces]
@@ -153,8 +153,8 @@ def choose(
     Args:
         trace: the events.
         places: trace and parent of each event.
-        budgets: maximum number of spans of each trace, including roll-ups; None: no limit.
-        critical: events on the critical path.
+        budgets: maximum number of spans of each trace, including roll-ups; None for no limit.
+        critical: whether each event is on the critical path.
     """
     keys = _keys(trace)
     # Without a budget, all events become spans, except ``never`` and ``hidden`` events.
@@ -180,7 +180,6 @@ def choose(
 
 
 def _keys(trace: Trace) -> NDArray[np.int32]:
-    """Return a number for each event that identifies its combination of name and category."""
     events = trace.events
     both = events.name.astype(np.int64)
     both <<= 8
@@ -198,7 +197,7 @@ def _ranks(
     critical: NDArray[np.bool_],
     keys: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Return the rank of each event itself: its minimum position in three lists."""
+    """Return the rank of each event itself, which is its minimum position in three lists."""
     events, group = trace.events, places.trace
     out = places.never | places.hidden
     ranks = example_ranks(
@@ -218,7 +217,6 @@ def _ranks(
 def _order_in_trace(
     group: NDArray[np.signedinteger[Any]], duration: NDArray[np.int64], wanted: NDArray[np.bool_]
 ) -> NDArray[np.int32]:
-    """Return each wanted event's position in its trace, longest first; NEVER for other events."""
     rows = np.flatnonzero(wanted).astype(np.int32)
     order = rows[np.lexsort((-duration[rows], group[rows]))]
     del rows
@@ -235,7 +233,7 @@ def _filled(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return the events that fill the budget of each trace.
+    """Return whether each event is among those that fill the budget of its trace.
 
     An event is only kept with all its ancestors. If an event is so deep that its ancestors exceed
     the budget, it would exclude all events of later rank. While less than half of a budget is used,
@@ -263,7 +261,7 @@ def _within(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return the events up to the highest rank that fits each trace's budget, by bisection."""
+    """Return which events have at most the highest rank that fits their trace's budget."""
     group, candidates = places.trace, ranks < NEVER
     whole = _used(places, candidates, keys) <= budgets
     fits = np.where(whole, NEVER - 1, np.int64(NONE))

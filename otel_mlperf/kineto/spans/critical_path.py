@@ -1,4 +1,4 @@
-"""Critical path of a trace: the chain of events that its end waited for.
+"""Critical path of a trace: the chain of events for which the end of the trace waited.
 
 The path is followed backwards from the event that ended last:
 
@@ -80,7 +80,6 @@ class _Lanes:
         return places, self._end[places]
 
     def _find_stops(self) -> NDArray[np.int32]:
-        """Return the nearest stop at or before each position."""
         before = np.roll(self._end, 1)
         launched = (self._launch != NONE) & (before <= self._end[self._launch])
         stops = self._first | np.where(self._is_work, launched, self._waits)
@@ -117,7 +116,6 @@ class _Lanes:
         return self._ended_by(int(self._start[stop]), work=False)
 
     def _ended_by(self, time_ns: int, *, work: bool) -> int:
-        """Return the position of the work, or host event, that ended last until a time, or NONE."""
         places, ends = self._ended[work]
         at = int(np.searchsorted(ends, time_ns, side="right")) - 1
         return int(places[at]) if at >= 0 else NONE

@@ -1,7 +1,7 @@
 """Span attributes of trace events.
 
 Constant attributes are derived from name and category; numeric attributes are columns. All other
-attributes are read from the event's ``args``, only for events that are sent as spans.
+attributes are read from the ``args`` of an event, only for events that are sent as spans.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _COPY_KIND = re.compile(r"^Memcpy (\S+)")
 _LONGEST: Final = 1024
-"""Maximum number of characters of a text; shapes of hundreds of tensors are cut."""
+"""Maximum number of characters of a text, so that shapes of hundreds of tensors are cut."""
 _DIMENSIONS: Final = 3
 _PER_CENT: Final = 100
 
 
 def span_category(category: str, *, is_device: bool) -> str:
-    """Return the span's category, kernel or operator, for a category of Kineto."""
+    """Return the span's category (``kernel`` or ``operator``) for a category of Kineto."""
     return names.KERNEL if is_device or category.startswith("gpu_") else names.OPERATOR
 
 
@@ -38,7 +38,7 @@ def constant_attributes(
 ) -> dict[str, Any]:
     """Return the attributes that all events of a name and category share.
 
-    ``problem`` is the reason why events of the window are missing.
+    ``problem`` is the reason why events of the window are missing (empty if none are).
     """
     attributes: dict[str, Any] = {names.PROFILER_ACTIVITY: category}
     if problem:
@@ -52,7 +52,7 @@ def constant_attributes(
 
 
 def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
-    """Return the columns of numeric attributes; NONE: the event lacks the attribute."""
+    """Return the columns of numeric attributes, by attribute; NONE if an event lacks it."""
     events = trace.events
     return {
         names.DEVICE_INDEX: events.device,
@@ -64,7 +64,7 @@ def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
 
 
 def own_attributes(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes in the ``args`` of one event that are not columns."""
+    """Return the attributes in an event's ``args`` that are not numeric columns."""
     attributes = _details(args)
     if name == REQUEST:
         kind, size = describe_request(args)
@@ -76,7 +76,6 @@ def own_attributes(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _details(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes in ``args`` that have the expected type."""
     attributes: dict[str, Any] = {}
     for key, name in _WHOLE.items():
         if _is_whole(args.get(key)):
@@ -95,7 +94,7 @@ def _details(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collective_attributes(collective: Collective, duration_ns: int | None) -> dict[str, Any]:
-    """Return the attributes of a collective; for a kernel's duration, with bus bandwidth."""
+    """Return the attributes of a collective; bus bandwidth only if ``duration_ns`` is given."""
     known: dict[str, Any] = {
         names.COLLECTIVE_OPERATION: collective.operation,
         names.COLLECTIVE_BACKEND: collective.backend,

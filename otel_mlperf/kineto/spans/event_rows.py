@@ -2,7 +2,7 @@
 
 Every event becomes a row of kind *event*, independent of the budget; ``kept`` is *profiled* if the
 event was sent as a span. Roll-ups that were sent are rows of kind *event_rollup*; the events that
-they represent are also rows.
+they represent are rows, too.
 """
 
 from __future__ import annotations
@@ -170,7 +170,6 @@ def _roll_ups(spans: Spans) -> Columns:
 
 
 def _steps(spans: Spans, window: Window | None) -> list[WindowStep | None]:
-    """Return the recorded step of each trace, or None."""
     known = {step.trace: step for step in window.steps} if window is not None else {}
     return [known.get(trace.hex()) for trace in spans.places.traces]
 
@@ -178,7 +177,6 @@ def _steps(spans: Spans, window: Window | None) -> list[WindowStep | None]:
 def _common(
     rank: int, restart: int, trace: NDArray[np.int32], steps: Sequence[WindowStep | None]
 ) -> Columns:
-    """Return the columns that depend only on the process and the step."""
     from otel_mlperf.store import text_columns
 
     rows = len(trace)
@@ -195,5 +193,4 @@ def _common(
 
 
 def _inner_json(attributes: dict[str, Any]) -> str:
-    """Return a JSON object without its braces."""
     return json.dumps(attributes, ensure_ascii=False)[1:-1]

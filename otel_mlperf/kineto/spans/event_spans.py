@@ -45,7 +45,7 @@ _NATIVE_ID = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class Spans:
-    """Events of a trace as spans."""
+    """Events of a trace as spans, and the plan that selects the spans to send."""
 
     trace: Trace
     links: Links
@@ -54,9 +54,9 @@ class Spans:
     own: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Attributes of single events by row, in addition to constant and numeric attributes."""
     problem: str = ""
-    """Reason why events are missing, an attribute of all spans; empty: no problem."""
+    """Reason why events are missing, an attribute of all spans; empty if none are missing."""
     replayed: ReplayedGraphs | None = None
-    """Operators of replayed graphs, from a trace of their capture; None: no such trace."""
+    """Operators of replayed CUDA graphs; None if no trace of their capture was given."""
 
     @cached_property
     def ids(self) -> NDArray[np.uint64]:
@@ -65,19 +65,19 @@ class Spans:
 
     @cached_property
     def parents(self) -> NDArray[np.uint64]:
-        """Span id of each event's parent; 0: no parent."""
+        """Span id of each event's parent; 0 if it has no parent."""
         above = self.places.forest.parent
         anchors = self.places.anchor_span[self.places.anchor]
         return np.where(above == NONE, anchors, self.ids[above])
 
     @cached_property
     def trace_ids(self) -> NDArray[np.uint8]:
-        """Trace ids, shape (traces, 16)."""
+        """Trace ids as bytes, with shape (number of traces, 16)."""
         return np.frombuffer(b"".join(self.places.traces), np.uint8).reshape(-1, 16)
 
     @cached_property
     def threads(self) -> NDArray[np.int64]:
-        """Native thread id of each track; NO_THREAD if ``tid`` is not a number."""
+        """Native thread id of each track; NO_THREAD if the track's ``tid`` is not a number."""
         tids = (
             track.tid if _NATIVE_ID.fullmatch(track.tid) else NO_THREAD
             for track in self.trace.tracks
@@ -93,7 +93,7 @@ class Spans:
     def by_numbers(
         self, rows: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[np.int64]]]]:
-        """Yield groups of rows that have the same numeric attributes, and these columns."""
+        """Yield groups of ``rows`` that have the same numeric attributes, and these attributes."""
         known = numbers(self.trace)
         # The encoder writes the same fields for all rows of a group: rows that lack a number need
         # their own group, because a missing value must not become 0.
@@ -145,7 +145,7 @@ class Spans:
 
     @cached_property
     def has_link(self) -> NDArray[np.bool_]:
-        """Whether each event has a link, that is, from a backward operator to its forward operator.
+        """Whether each event has a link: a backward operator is linked to its forward operator.
 
         A sent event has no link to an event that is not sent, because servers lack that event.
         """
@@ -168,7 +168,7 @@ class Spans:
         return {names.LAUNCH: f"{int(self.ids[self.links.launch[row]]):016x}"}
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return one row for each combination of constants, and the combination's index by row."""
+        """Return one row of each combination of constants, and the combination of every row."""
         events = self.trace.events
         key = events.name[rows].astype(np.int64)
         for column, width in (
@@ -184,7 +184,7 @@ class Spans:
         return rows[first], index.reshape(-1).astype(np.int32)
 
     def constant(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the constant attributes of an event: columns of the store, then all others."""
+        """Return an event's constant attributes: columns of the store, and all other attributes."""
         trace = self.trace
         track = trace.tracks[trace.events.track[row]]
         category = trace.categories[trace.events.category[row]]
@@ -240,14 +240,14 @@ class Spans:
 
     @cached_property
     def above_roll_ups(self) -> NDArray[np.uint64]:
-        """Span id of each roll-up's parent; 0: no parent."""
+        """Span id of each roll-up's parent; 0 if it has no parent."""
         roll_ups = self.plan.roll_ups
         anchors = self.places.anchor_span[roll_ups.anchor]
         return np.where(roll_ups.above == NONE, anchors, self.ids[roll_ups.above])
 
     @cached_property
     def described(self) -> tuple[list[tuple[str, dict[str, Any]]], NDArray[np.int32]]:
-        """Distinct names and constant attributes of roll-ups, and the index of each roll-up."""
+        """Distinct pairs of name and constant attributes, and the index of each roll-up's pair."""
         roll_ups = self.plan.roll_ups
         trace = self.places.anchor_trace[roll_ups.anchor].astype(np.int64)
         key = (roll_ups.name.astype(np.int64) + 1) * 256 + roll_ups.category

@@ -25,9 +25,9 @@ class RollUps:
     """Roll-up spans, each of which represents several events; one column for each field."""
 
     above: NDArray[np.int32]
-    """Row of the kept event that is the parent; NONE: the parent is the anchor."""
+    """Row of the kept event that is the parent; NONE if the parent is the anchor."""
     anchor: NDArray[np.signedinteger[Any]]
-    """Anchor, as in ``Assignment``."""
+    """Index of the anchor, as in ``Assignment.anchor``."""
     name: NDArray[np.signedinteger[Any]]
     """Index into the trace's names, or OTHERS."""
     category: NDArray[np.uint8]
@@ -47,7 +47,7 @@ class RollUps:
 def roll_up(
     trace: Trace, places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> RollUps:
-    """Return one roll-up for each parent and name of the events that are not kept."""
+    """Return one roll-up for each parent and key of the events that are not kept."""
     events = trace.events
     rest = np.flatnonzero(~(kept | places.hidden)).astype(np.int32)
     above, keys = places.forest.nearest(kept)[rest], keys[rest]
@@ -82,7 +82,7 @@ def roll_up(
 
 
 def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
-    """Return which roll-ups consist of one event that may have a span of its own instead."""
+    """Return whether each roll-up represents a single event that may have its own span."""
     parent = places.forest.parent
     inner = np.zeros(len(parent), bool)
     inner[parent[parent != NONE]] = True
@@ -93,14 +93,14 @@ def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
 
 
 def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> RollUps:
-    """Return the roll-ups that ``which`` selects, a mask or indices."""
+    """Return the roll-ups that ``which`` selects, as a mask or by index."""
     return RollUps(*(getattr(roll_ups, name)[which] for name in RollUps.__slots__))
 
 
 def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
-    """Return the roll-ups; in traces with more than ``room``, the smallest ones are merged.
+    """Return the roll-ups; in traces with more roll-ups than ``room``, merge the smallest.
 
-    They are merged by parent and category or, if these exceed the room as well, by category.
+    Roll-ups are merged by parent and category or, if these exceed the room as well, by category.
     """
     group = places.anchor_trace[roll_ups.anchor]
     order = np.lexsort((-roll_ups.sum_ns, group))
@@ -126,7 +126,6 @@ def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> Ro
 
 
 def _numbered(*columns: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return a number for each row that identifies its combination of values."""
     both = np.stack([column.astype(np.int64) for column in columns])
     return np.unique(both, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
@@ -134,7 +133,6 @@ def _numbered(*columns: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 def _per_group(
     group: NDArray[np.integer[Any]], cell: NDArray[np.int64], groups: int
 ) -> NDArray[np.int64]:
-    """Return the number of cells of each group."""
     first = np.unique(cell, return_index=True)[1]
     return np.bincount(group[first], minlength=groups)
 
@@ -144,7 +142,6 @@ def _columns(roll_ups: RollUps) -> list[NDArray[Any]]:
 
 
 def _joined(roll_ups: RollUps, cell: NDArray[np.int64]) -> RollUps:
-    """Return one merged roll-up for each cell, with the name OTHERS."""
     order = np.lexsort((roll_ups.start_ns, cell))
     ordered = cell[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -164,13 +161,12 @@ def _joined(roll_ups: RollUps, cell: NDArray[np.int64]) -> RollUps:
 def _reduced(
     function: np.ufunc, values: NDArray[np.int64], begins: NDArray[np.intp]
 ) -> NDArray[np.int64]:
-    """Apply a function to each run of consecutive values."""
     reduced: NDArray[np.int64] = function.reduceat(values, begins) if len(begins) else values[:0]
     return reduced
 
 
 def roll_up_numbers(roll_ups: RollUps) -> dict[str, NDArray[np.int64]]:
-    """Return the numeric attributes of roll-ups: count, sum, minimum and maximum."""
+    """Return the numeric attributes of roll-ups, by name: count, sum, minimum and maximum."""
     return {
         names.ROLLED_UP: roll_ups.count,
         names.ROLLED_UP_SUM: roll_ups.sum_ns,

@@ -7,8 +7,8 @@ several ranks are imported into one run, the same step of all ranks is one trace
 are not parents of spans: they are rolled up, and events in them become children of the event above.
 
 Span ids are derived from the file's digest and the event's byte position, so that repeated imports
-create the same ids. Within a file, ids are unique and not zero: the mixing function is bijective,
-and no position results in the value that is mixed to zero.
+create the same ids. Within a file, ids are unique and not zero, because the mixing function is
+bijective, and no position results in the value that is mixed to zero.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ _NEVER: Final = np.uint64(1 << 62)
 
 
 def span_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """Return the span ids of the events at these byte positions of the file with that digest."""
+    """Return the span ids of the events at these byte positions of the file with ``digest``."""
     return _mixed(position.astype(np.uint64) ^ _base(digest))
 
 
 def roll_up_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
-    """Return span ids of roll-ups, different from all events' ids, by their first event."""
+    """Return the span ids of roll-ups whose first events are at ``position``.
+
+    They differ from the span ids of all events.
+    """
     return _mixed((position.astype(np.uint64) | _ROLL_UP) ^ _base(digest))
 
 
@@ -79,9 +82,9 @@ class Assignment:
     forest: Forest
     """Parents of events; ``hidden`` and ``never`` events are skipped."""
     anchor: NDArray[np.signedinteger[Any]]
-    """Anchor of each event's root: index into ``anchor_span`` and ``anchor_trace``."""
+    """Anchor of each event's root, as an index into ``anchor_span`` and ``anchor_trace``."""
     anchor_span: NDArray[np.uint64]
-    """Id of the span that is the parent of the anchor's roots; 0: no parent."""
+    """Id of the span that is the parent of the anchor's roots; 0 if they have no parent."""
     anchor_trace: NDArray[np.signedinteger[Any]]
     """Index into ``traces``."""
     traces: list[bytes]
@@ -97,7 +100,7 @@ class Assignment:
 
     @cached_property
     def trace(self) -> NDArray[np.signedinteger[Any]]:
-        """Index of each event's trace."""
+        """Index into ``traces`` of each event's trace."""
         of_events: NDArray[np.signedinteger[Any]] = self.anchor_trace[self.anchor]
         return of_events
 
@@ -111,14 +114,14 @@ def find_assignment(
     run_id: str = "",
     whole: bool = False,
 ) -> Assignment:
-    """Return the assignment of all events.
+    """Return the assignment of all events to traces and parent spans.
 
     Args:
         trace: the events.
         links: the result of ``link`` for the events.
-        sections: the recorded sections that ``links`` refers to.
-        window: window of a run; None: the file does not belong to a recorded window.
-        run_id: id of the run to which a file without a window is added; empty: no run.
+        sections: the recorded sections to which ``links`` refer.
+        window: window of a run; None if the file does not belong to a recorded window.
+        run_id: id of the run to which a file without a window is added; empty for no run.
         whole: whether Python functions also become spans.
     """
     hidden = links.place == Place.TWIN
@@ -152,7 +155,7 @@ def _of_roots(
 ) -> tuple[NDArray[np.int32], NDArray[np.signedinteger[Any]], NDArray[np.signedinteger[Any]]]:
     """Return the root of each event, and the step and the recorded section that apply to roots.
 
-    Changes ``parent``: the annotation of a step that was not recorded becomes a root, and the
+    ``parent`` is changed: the annotation of a step that was not recorded becomes a root, and the
     parent of the step's events on other threads.
     """
     section: NDArray[np.signedinteger[Any]] = np.full(len(parent), NONE, np.int8)
@@ -175,7 +178,7 @@ def _keys(
     step: NDArray[np.signedinteger[Any]],
     steps: list[TraceStep],
 ) -> NDArray[np.int32]:
-    """Return the key of each root's anchor: a section (from 0 up), a step (from -2 down), NONE."""
+    """Return the key of each root's anchor: a section (0 and up), a step (-2 and down) or NONE."""
     # Key of each step; the last item is for NONE, that is, no step.
     of_step = [
         trace_step.section if trace_step.section != NONE else -2 - at
@@ -198,7 +201,7 @@ class _Anchors:
         self.of_trace: list[int] = []
 
     def at(self, key: int, steps: list[TraceStep]) -> int:
-        """Return the index of the anchor for a key of ``_keys``."""
+        """Add the anchor for a key of ``_keys``, and return the anchor's index."""
         trace, span = self._find(key, steps)
         self.spans.append(span)
         self.of_trace.append(self.traces.setdefault(trace, len(self.traces)))
@@ -218,7 +221,7 @@ class _Anchors:
         return trace_id(self._digest, _OUTSIDE), 0
 
     def _shared(self, step: TraceStep | None, steps: list[TraceStep]) -> bytes:
-        """Return the trace id of a step (None: outside steps), equal on all ranks of the run."""
+        """Return the trace id of a step (None: outside of steps), equal on all ranks of the run."""
         name, before = _OUTSIDE, 0
         if step is not None:
             name = step.name
@@ -226,14 +229,12 @@ class _Anchors:
         return ids.trace_id(self._run_id, 0, name, before).to_bytes(16, "big")
 
     def recorded(self) -> Iterator[int]:
-        """Yield the number of recorded sections of each trace."""
         sections = self._sections
         for trace in self.traces:
             same = 0 if sections is None else (sections.trace_id == np.frombuffer(trace, np.uint8))
             yield int(np.all(same, axis=1).sum()) if sections is not None else 0
 
     def phases(self) -> list[str]:
-        """Return the phase of each trace's step; empty if it is not a recorded step."""
         known = {}
         if self._window is not None:
             known = {step.trace: step.phase for step in self._window.steps}

@@ -41,7 +41,7 @@ class CaptureMoment(AbstractContextManager[None]):
         self._captures, self._is_begin = captures, is_begin
 
     def of(self, _subject: object) -> CaptureMoment:
-        """Return this gate: it treats all captures alike."""
+        """Return this gate, because it treats all captures alike."""
         return self
 
     def __enter__(self) -> None:

@@ -47,7 +47,10 @@ class EventPool:
         return self._make()
 
     def give(self, device: int, event: Any) -> None:
-        """Put an event back into the pool; the caller must have read its time before."""
+        """Put an event back into the pool.
+
+        The caller must have read its time, which is possible only after the device has passed it.
+        """
         self._free.setdefault(device, []).append(event)
 
 
@@ -58,7 +61,7 @@ class Stamp:
 
     def __init__(self, event: Any, place: tuple[int, int], host_ns: int) -> None:
         self.event, self.place = event, place
-        """Device, and handle of the stream."""
+        """Device, and handle of the stream, in which the event was recorded."""
         self.host_ns = host_ns
         """Host time by the monotonic clock, just before the event was recorded."""
         self.seen_ns = 0
@@ -99,7 +102,7 @@ class DeviceClock:
 
 
 def bounds_of(stamps: Sequence[Stamp], said_ns: Sequence[int]) -> Bounds:
-    """Return bounds of host clock minus device clock; ``said_ns``: device time at each stamp."""
+    """Return the bounds of host clock minus device clock, given the device time at each stamp."""
     pairs = [*zip(stamps, said_ns, strict=True)]
     return Bounds(
         max(stamp.host_ns - device_ns for stamp, device_ns in pairs),

@@ -107,7 +107,7 @@ class GpuStamps:
     # -- called by sections ----------------------------------------------------------------------
 
     def begin(self) -> Stamp | None:
-        """Record a section's start stamp; None in another thread, or if none is possible now."""
+        """Record the start stamp of a section; return None if that is impossible here or now."""
         if self._is_off or get_ident() != self._thread:
             return None
         try:
@@ -117,7 +117,7 @@ class GpuStamps:
             return None
 
     def end(self, stamp: Stamp, section: SectionContext) -> int:
-        """Record a section's end stamp; return its row's flags (0: no device time)."""
+        """Record a section's end stamp; return flags for its row, 0 if it has no device time."""
         try:
             ended = self._end(stamp)
             if ended is None:
@@ -130,7 +130,7 @@ class GpuStamps:
         return _FLAGS
 
     def end_step(self, stamp: Stamp, step: OpenStep, end_ns: int) -> int:
-        """Record the end stamp of a step that ended at ``end_ns``; return its row's flags."""
+        """Record the end stamp of a step that ended at ``end_ns``; return flags as ``end`` does."""
         section = step.section
         try:
             ended = self._end_before(section.sid, stamp, end_ns) or self._end(stamp)
@@ -151,7 +151,7 @@ class GpuStamps:
             self._pool.give(stamp.place[0], stamp.event)
 
     def finish(self) -> None:
-        """Report the batches that the device has passed at the end of the run; count the others."""
+        """At the run's end, report batches that the device has passed; count others as missed."""
         if self._is_off or get_ident() != self._thread:
             return
         try:
@@ -212,7 +212,7 @@ class GpuStamps:
         return ended
 
     def _end_before(self, root: int, start: Stamp, end_ns: int) -> Stamp | None:
-        """Return the last end stamp in a step that ended over ``_LATE_NS`` ago; otherwise None."""
+        """Return the last end stamp in a step that ended more than ``_LATE_NS`` ago, else None."""
         if self._clock() - end_ns < _LATE_NS:
             return None
         batch = self._open.get((root, start.place[0]))
@@ -245,7 +245,7 @@ class GpuStamps:
     # -- passed stamps ----------------------------------------------------------------------------
 
     def _look(self) -> bool:
-        """Query the oldest stamps, report complete batches; return whether anything was passed."""
+        """Query the oldest stamps and report complete batches; return whether anything was done."""
         ahead, seen = self._ahead, 0
         while ahead and seen < _MAX_QUERIED and ahead[0].event.query():
             stamp = ahead.popleft()

@@ -209,7 +209,7 @@ class LoaderFigures:
             _series(names.LOADER_FIRST_BATCH, labels).record((now_ns - began_ns) / 1e9)
 
     def ended(self, asked_ns: int, now_ns: int) -> None:
-        """Record how long the request after the last batch took, which also ends some workers."""
+        """Record the duration of the request after the last batch, at which workers may end."""
         if self._how != NONE:
             labels: Labels = (*self._labels, (names.LOADER_WORKERS, self._how))
             _series(names.LOADER_END, labels).record((now_ns - asked_ns) / 1e9)
@@ -219,7 +219,7 @@ class LoaderFigures:
         self._own.append(fetched)
 
     def pass_over(self) -> bool:
-        """Count a fetch by the process itself; return True if this fetch must not be measured."""
+        """Count a fetch by the process itself; return True if sampling leaves it unmeasured."""
         self._fetches += 1
         if self._fetches <= _ALL_LOOKED_AT or self._fetches % _LOOKED_AT == 0:
             return False

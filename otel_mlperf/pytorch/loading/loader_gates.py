@@ -354,7 +354,7 @@ class LoaderGates(Shared):
             gate.busy = is_off
 
     def in_child(self) -> None:
-        """Adapt to a fork: in a loader worker, only count its fetches for its parent process."""
+        """In a forked child, switch the gates off; in a loader worker, only count its fetches."""
         pid = os.getpid()
         if self._pid != pid:
             started = None if self.fetching.busy else self.thread.started

@@ -35,7 +35,7 @@ class BackwardGate:
             see("backward", lambda: weave(torch.autograd.backward, self, _NAME, subject="tensors"))
 
     def lead_to(self, moment: LoopMoment) -> None:
-        """Route passes to ``moment`` while moments are observed."""
+        """Route backward passes to ``moment`` while moments are observed."""
         self.weave()
         hide(moment, importlib.import_module("torch"))
         self._moment, self.busy = moment, False

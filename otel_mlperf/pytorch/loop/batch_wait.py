@@ -156,7 +156,7 @@ class PausedWait:
         sections.leave(section)
 
     def goes_on(self, iterator: object, place: _Place | None) -> bool:
-        """Return whether the same generator requests another batch, from another position in it."""
+        """Return whether the same generator now requests a batch from another position."""
         is_same = place is not None and place[0] is self._place[0]
         return is_same and place != self._place and id(iterator) == self._iterator
 
@@ -174,7 +174,10 @@ class PausedWait:
 
 
 def _requester(depth: int, iterator: object) -> _Place | None:
-    """Return the position of the generator that requests a batch; None if no generator does."""
+    """Return the position of the generator that requests a batch; None if no generator does.
+
+    For ``depth``, see ``_requester_frame``.
+    """
     frame = _requester_frame(depth + 1, iterator)
     if frame is None or not frame.f_code.co_flags & CO_GENERATOR:
         return None
@@ -203,7 +206,10 @@ def _is_generator_request(depth: int, iterator: object) -> bool:
 
 
 def _requester_frame(depth: int, iterator: object) -> FrameType | None:
-    """Return the frame ``depth`` levels up that requests a batch, without derived ``__next__``."""
+    """Return the frame that requests a batch, skipping ``__next__`` of derived iterators.
+
+    The ``__next__`` of torch itself runs ``depth`` frames above this function.
+    """
     frame = sys._getframe(depth).f_back
     while frame is not None and frame.f_code.co_name == "__next__":
         if frame.f_locals.get("self") is not iterator:

@@ -22,7 +22,7 @@ _GROUPS: Final = "torch.distributed.distributed_c10d"
 
 
 def count_collectives() -> int:
-    """Return the number of collectives of all process groups so far, as far as backends count."""
+    """Return the number of collectives of all process groups so far; some backends count none."""
     world = getattr(sys.modules.get(_GROUPS), "_world", None)
     return sum(_of_group(group) for group in [*getattr(world, "pg_map", ())])
 
@@ -35,7 +35,7 @@ def _of_group(group: Any) -> int:
 
 
 class StepCollectives:
-    """Counter of collectives per step, if the program reports its steps instead of its updates."""
+    """Counter of collectives per step, used if the program reports its steps itself."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

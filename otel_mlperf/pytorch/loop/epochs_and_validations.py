@@ -53,7 +53,7 @@ class EpochCount:
         self._reported = number
 
     def resume(self) -> None:
-        """Note that the program resumes a training whose earlier passes are not known."""
+        """Note that a training is resumed, so that only a framework can number its epochs."""
         self._is_resumed |= self._number is None
 
     def begin_step(self, source: Any) -> int | None:

@@ -116,7 +116,7 @@ class UpdateRound:
         records: bool = True,
         is_fed: bool = False,
     ) -> bool:
-        """Return whether work that starts is outside the step; only decided after an update.
+        """Return whether work that starts is outside the step; True at most once per update.
 
         Args:
             module: the module that computes; None: a backward pass.
@@ -174,7 +174,7 @@ class UpdateRound:
         self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
-        """Stop waiting for other optimizers, because one updates again before they do."""
+        """Stop waiting for other optimizers, because one updates twice before they update."""
         self._due = {*self.done, *self._unused}
 
 
@@ -189,7 +189,7 @@ class StepSink(ValidationSink, Protocol):
         """Open a step backdated to ``at_ns``. ``epoch`` is its epoch number; None if unknown."""
 
     def complete(self, at_ns: int) -> None:
-        """Mark the open step as complete at ``at_ns``: it counts as a step, and may end there."""
+        """Mark the open step as complete at ``at_ns``: it is a step now, and may end there."""
 
     def count(self, content: Content) -> None:
         """Set the number of samples and elements of the open step's batches so far."""
@@ -201,7 +201,7 @@ class StepSink(ValidationSink, Protocol):
         """Cancel the open step. Its number is used again, and its time counts as outside steps."""
 
     def go_on_from(self, number: int) -> None:
-        """Number the next step ``number``, unless its number is higher already."""
+        """Set the number of the next step to ``number``, unless it is higher already."""
 
 
 class InferredStep:
@@ -233,7 +233,7 @@ class InferredStep:
         return self.is_open and bool(self.round.done)
 
     def go_on_from(self, number: int) -> None:
-        """Set the number of steps done before a training was resumed, unless a step is open."""
+        """Set the number of steps done before a training was resumed; ignored if a step is open."""
         if not self.is_open:
             self.epochs.resume()
             self._sink.go_on_from(number)
@@ -261,7 +261,7 @@ class InferredStep:
             self.source.follow(source)
 
     def end(self, at_ns: int = 0) -> None:
-        """End the step at ``at_ns``; if that is 0, when its loop was left, or else now."""
+        """End the step at ``at_ns``; if that is 0, at the time its loop was left, or else now."""
         self.is_open = False
         self.ended += 1
         self.epochs.end_step()
@@ -272,7 +272,7 @@ class InferredStep:
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def end_before_batch(self) -> None:
-        """End the step, because a batch is requested; at its update if the loader was exhausted."""
+        """End the step, because a batch is requested; backdated if its loader was exhausted."""
         self.end(self._whole_ns if self.source.is_over and not self._left_ns else 0)
 
     def end_late(self) -> None:
@@ -333,7 +333,7 @@ class InferredStep:
         self.batches.begin(is_first=True)
 
     def run_out(self, source: Any, *, is_validated: bool) -> bool:
-        """Note that iterator ``source`` has no more batches; cancel a step without any work.
+        """Note that iterator ``source`` has no more batches; cancel a step without a batch.
 
         ``is_validated`` means that its batches were not for training. Return whether the request
         counts as a wait nevertheless, because a batch received before is yet to be trained on.
@@ -369,7 +369,7 @@ class InferredStep:
         self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
-        """Note that a moment has ended at ``at_ns``; after an update, the step is complete."""
+        """Note that a moment ended at ``at_ns``, which completes a step that it has updated."""
         self.now_ns = at_ns
         if self.is_updating:
             self.is_updating, self._whole_ns = False, at_ns

@@ -48,7 +48,7 @@ class Loop:
     # -- batches --------------------------------------------------------------------------------
 
     def batch_requested(self, source: Any, data: Any, *, records: bool) -> None:
-        """Assign the next batch to training or to a validation, which starts steps and ends them.
+        """Assign the next batch to training or a validation; start and end steps accordingly.
 
         Args:
             source: the loader's iterator, from which a batch is about to be requested.
@@ -167,7 +167,7 @@ class Loop:
         self.step.is_after_backward = True
 
     def update_begins(self, optimizer: Any) -> None:
-        """Handle the start of an optimizer's step, including its gradient closure."""
+        """End the validation; start a step if none is open, or if the optimizer updates again."""
         self.step.is_idle = False
         if self._holders or self.depth:
             return
@@ -194,7 +194,7 @@ class Loop:
             self.step.cancel()  # a batch was only inspected, or a model tried out
 
     def optimizer_restored(self, updates: int) -> None:
-        """Continue the step numbers after the ``updates`` counted by a restored optimizer state."""
+        """Continue the step numbers from ``updates``, as counted by a restored optimizer."""
         if not self._holders:
             self.step.go_on_from(updates)
 
@@ -242,7 +242,7 @@ class Loop:
                 self.step.cancel()
 
     def finish(self) -> None:
-        """End the validation and an updated step, because the run ends; it ends any other step."""
+        """End the validation and an updated step; the run, which ends, ends any other step."""
         self.validation.end()
         if self.step.is_updated:
             self.step.end_late()
@@ -255,7 +255,7 @@ class Loop:
         self.give_up()
 
     def release(self) -> None:
-        """End one suspension by ``hold``. Inference resumes after the last one."""
+        """End one suspension by ``hold``; inference resumes when none is left."""
         self._holders -= 1
 
     # -- inference -------------------------------------------------------------------------------

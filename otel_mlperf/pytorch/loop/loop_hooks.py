@@ -205,7 +205,7 @@ def hold_steps() -> None:
 
 
 def release_steps() -> None:
-    """End one suspension by ``hold_steps``. Inference resumes after the last one."""
+    """End one suspension by ``hold_steps``; inference resumes when none is left."""
     safely(_loop.release)
 
 

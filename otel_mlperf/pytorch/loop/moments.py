@@ -211,7 +211,7 @@ class OtherWork(LoopMoment):
 
 
 def safely(call: Callable[..., object], *arguments: object) -> None:
-    """Call a function. Its exceptions are reported, but do not reach the program."""
+    """Call a function, whose exceptions are reported, but do not reach the program."""
     try:
         call(*arguments)
     except Exception as error:  # noqa: BLE001 - recording never raises

@@ -56,7 +56,7 @@ class Interrupted(LoopMoment):
     """Gate of a framework's exception handler. It opens no section, but notes the run's failure."""
 
     def of(self, subject: Any = None) -> Any:
-        """Note a KeyboardInterrupt as the run's failure."""
+        """Note ``subject`` as the run's failure if it is a KeyboardInterrupt."""
         run = current()
         # Other exceptions are not noted: the framework raises them again, and the program may catch
         # them.
@@ -81,7 +81,7 @@ class Collective(LoopMoment):
         return super().of(subject)
 
     def _settle(self, subject: Any) -> None:
-        """Keep a paused wait open: while it is paused in a validation, ranks may synchronise."""
+        """Keep a paused wait open, because ranks may synchronise during a validation."""
 
 
 class EvaluationMode(LoopMoment):

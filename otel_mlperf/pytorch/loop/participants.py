@@ -51,7 +51,7 @@ class Learners:
         return known is not None and known.has_learned
 
     def tries(self, module: Any) -> bool:
-        """Note a call without training; return whether the module has parameters (no metric)."""
+        """Note a call without training; return whether the module has parameters."""
         known = self._known.get(id(module)) or self._know(module)
         known.was_tried = True
         return known.has_parameters
@@ -62,7 +62,7 @@ class Learners:
         return known is None or not (known.has_learned or known.was_tried)
 
     def learns(self, module: Any) -> bool:
-        """Return whether a call of the module, with gradients recorded, is training."""
+        """Return whether a call of the module is training, if gradients are recorded."""
         known = self._known.get(id(module)) or self._know(module)
         return known.can_learn and (module.training or known.learns_always)
 
@@ -82,7 +82,7 @@ class Learners:
         self._latest = None
 
     def add_evaluating(self, module: Any) -> None:
-        """Note that the module is trained in evaluation mode, so that its mode shows nothing."""
+        """Note that the module is trained in evaluation mode, so its mode is not informative."""
         self.add(module)
         self._known[id(module)].learns_always = True
 
@@ -120,8 +120,8 @@ class Learners:
         """Return whether the calls noted by ``hear`` belong to training, not to a validation.
 
         Teachers are never trained, and were called before step ``turn - 1`` as well. Before the
-        first training call, modules of another model than ``learning`` do not belong to a
-        validation either.
+        first training call, modules of another model than ``learning`` (None: a backward pass) do
+        not belong to a validation either.
         """
         if not self.heard:
             return False

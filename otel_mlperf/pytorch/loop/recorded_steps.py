@@ -37,7 +37,7 @@ class RecordedSteps:
             self._step = self._recorder.stepping.infer(at_ns, epoch)
 
     def complete(self, at_ns: int) -> None:
-        """Mark the open step as complete at ``at_ns``: it counts as a step, and may end there."""
+        """Mark the open step as complete at ``at_ns``: it is a step now, and may end there."""
         if self._step is not None:
             self._step.whole_ns = at_ns
 
@@ -57,7 +57,7 @@ class RecordedSteps:
             self._recorder.stepping.cancel(self._step)
 
     def go_on_from(self, number: int) -> None:
-        """Store the number of steps done before the training was resumed: the next one's number."""
+        """Store the number of steps done before the training was resumed."""
         recorder, known = active(), self._done_before
         if known is not None and known[0] is recorder:
             number = max(number, known[1])

@@ -75,14 +75,14 @@ UPDATES: Final = (2, 20, 200)
 
 
 class FewUpdates:
-    """Counter of the updates of a run, which reads figures at a few of them."""
+    """Counter of a run's updates, which records history size and collectives at a few of them."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
         self._updates = self._collectives = 0
 
     def begins(self, recorder: Recorder | None, optimizer: Any) -> None:
-        """Count an update that starts; at a few updates of a run, read figures of ``optimizer``."""
+        """Count an update of ``optimizer`` that starts, and record figures at a few of them."""
         if recorder is not self._recorder:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
@@ -189,7 +189,7 @@ class Backward(LoopMoment):
 
 
 class Update(LoopMoment):
-    """Moment of an optimizer's step, called directly or by a gradient scaler, maybe nested."""
+    """Moment of an optimizer's step, called directly or by a gradient scaler."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(names.OPTIMIZER, loop)
@@ -198,7 +198,7 @@ class Update(LoopMoment):
         self.others = UpdatesOutsideLoop()
 
     def of(self, subject: Any = None) -> Any:
-        """Return the context for a step of the optimizer ``subject``; other threads only count."""
+        """Return the context for an optimizer's step, which is only counted in other threads."""
         ident = _get_ident()
         if ident == LoopThread.ident:
             self._began_ns = clock()
@@ -246,7 +246,7 @@ class Update(LoopMoment):
 
 
 class WrappedUpdate(LoopMoment):
-    """Gate of a framework's optimizer wrapper, for calls that step the optimizer now."""
+    """Gate of a framework's optimizer wrapper; only calls that step the optimizer are recorded."""
 
     def __init__(self, update: Update) -> None:
         super().__init__("wrapped", update._loop)
@@ -264,7 +264,7 @@ class WrappedUpdate(LoopMoment):
 
 
 class WrappedBackward(LoopMoment):
-    """Gate of accelerate's call around the backward pass, if it contains nothing else."""
+    """Gate of accelerate's call around the backward pass, unless that call also updates."""
 
     def __init__(self, backward: Backward) -> None:
         super().__init__("wrapped_backward", backward._loop)

@@ -113,7 +113,7 @@ class Allocator:
         self.look(self._clock())
 
     def peaks(self) -> dict[str, int]:
-        """Return a device's highest peaks so far, as attributes of an ending epoch."""
+        """Read the statistics; return a device's highest peaks, as attributes of an epoch."""
         self.finish()
         names_of = {"allocated": names.EPOCH_CUDA_PEAK, "reserved": names.EPOCH_CUDA_RESERVED}
         found: dict[str, int] = {}
@@ -250,7 +250,6 @@ def bytes_by_line(snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _place(frames: list[Mapping[str, Any]]) -> str:
-    """Return the innermost line outside PyTorch, else the innermost line of all."""
     theirs = [frame for frame in frames if _OF_TORCH not in frame["filename"]]
     for frame in (*theirs, *frames):
         return f"{frame['filename']}:{frame['line']} {frame['name']}"

@@ -80,7 +80,6 @@ def _allocated_at(snapshot: Mapping[str, Any]) -> dict[Any, int]:
 
 
 def _names_at(recorder: Recorder, times_ns: list[int]) -> list[str]:
-    """Return the name of the innermost section at each of these times."""
     found = [_NOT_KNOWN] * len(times_ns)
     order = sorted(range(len(times_ns)), key=times_ns.__getitem__)
     sections = sorted((*_ended(recorder), *_still_open()))
@@ -195,7 +194,7 @@ def _text(value: object) -> bytes:
 
 
 def _free(folder: Path, rank: int) -> str:
-    """Return the first unused base name: a restarted rank continues the numbering."""
+    """Return the first unused base name, because a restarted rank finds earlier snapshots."""
     used = {path.stem for path in folder.iterdir()}
     n = next(n for n in range(1, len(used) + 2) if f"{rank}-{n}" not in used)
     return str(folder / f"{rank}-{n}")
@@ -214,7 +213,7 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
 
 
 def memory_snapshot(why: str = "asked for") -> Path | None:
-    """Write the state of PyTorch's CUDA allocator into the run folder, now.
+    """Write the current state of PyTorch's CUDA allocator into the run folder.
 
     The files are the same as when GPU memory runs out: a pickle for pytorch.org/memory_viz, a text
     and a JSON. If the allocation history is enabled, by the setting ``cuda_memory_history`` or by

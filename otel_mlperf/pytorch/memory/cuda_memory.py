@@ -79,12 +79,13 @@ class CudaMemory:
 def cuda_memory(*, reset_peak: bool = False) -> CudaMemory:
     """Record the GPU memory growth of a section: ``with om.span("forward"), om.cuda_memory():``.
 
-    The section receives the growth of the memory allocated on the current device and, if it is the
-    highest so far, the peak of the memory allocated during the section.
+    The section's attributes contain the growth of the allocated memory on the current device. They
+    also contain the peak during the section, if this peak is the highest so far.
 
     Args:
         reset_peak: reset torch's peak first, so that the section's peak is always known;
-            ``torch.cuda.max_memory_allocated()`` then counts from there.
+            ``torch.cuda.max_memory_allocated()`` then counts from the
+            start of the section.
     """
     return CudaMemory(reset_peak=reset_peak)
 

@@ -79,18 +79,18 @@ def _autocast(torch: Any) -> tuple[str, Any] | None:
 
 
 def count_flops(module: Any, call: ModelCall, torch: Any) -> Flops:
-    """Return the operations of a call; raises the same errors as ``count_operators``."""
+    """Return the floating point operations of a call; raises the errors of ``count_operators``."""
     return sum_flops(count_operators(module, call, torch))
 
 
 def sum_flops(by_operator: Mapping[str, Flops]) -> Flops:
-    """Return the sum of the operations of all operators."""
+    """Return the sum of the floating point operations of all operators."""
     counted = by_operator.values()
     return Flops(sum(of.forward for of in counted), sum(of.backward for of in counted))
 
 
 def count_operators(module: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
-    """Return the operations of a call by ATen operator, in descending order.
+    """Return the floating point operations of a call by ATen operator, in descending order.
 
     This costs about as much as a few calls without content.
 
@@ -135,7 +135,7 @@ def _counted(twin: Any, call: ModelCall, torch: Any) -> dict[str, Flops]:
 
 
 def _by_operator(counter: Any) -> dict[str, int]:
-    """Return the counts by operator; overloads of an operator are counted together."""
+    """Return the FLOPs by operator; overloads of an operator are counted together."""
     return {str(name): int(flops) for name, flops in counter.get_flop_counts()["Global"].items()}
 
 

@@ -189,7 +189,7 @@ class ModelWork:
             return None
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Add a call's operations to the current step; if they are not counted yet, it has none."""
+        """Add the operations of an imminent call to the step, if this call's shape was counted."""
         recorder = active()
         if recorder is None:
             return

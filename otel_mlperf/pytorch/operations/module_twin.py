@@ -125,7 +125,7 @@ def _streams(torch: Any) -> tuple[Any, Any, Any]:
 
 
 def _put_back(torch: Any, before: tuple[Any, Any, Any]) -> None:
-    """Restore only the streams that have changed: other threads may be using the unchanged ones."""
+    """Restore only streams that have changed, because other threads may use the others."""
     own, drawn, of_torch = before
     if random.getstate() != own:
         random.setstate(own)

@@ -125,7 +125,7 @@ NO_EVENTS: Final = (
 
 
 def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]:
-    """Return torch's activities, their names, and why an important one is missing (or "").
+    """Return torch's activities, their names, and a problem if an important one is missing.
 
     Args:
         wanted: names of activities; empty for all available ones.
@@ -364,7 +364,6 @@ class Capture:
             raise
 
     def _release(self) -> None:
-        """Free torch's memory, and allow other profilers to start."""
         if self._profiler is None:
             profiler_lock.release(self)
             self._is_over.set()

@@ -242,13 +242,13 @@ def torch_profile(  # noqa: PLR0913 - the words of a schedule, and those of torc
         record_shapes: also record shapes of the operators' inputs.
         profile_memory: also record allocations.
         with_stack: also record Python functions.
-        with_flops: refused: torch writes no FLOPs into its trace; see ``model_work``.
+        with_flops: must be False, because torch writes no FLOPs into its trace; see ``model_work``.
         activities: ``cpu``, ``cuda``, … (default: all that torch supports on this machine).
         events: a window ends with the step in which it reaches about this many events.
         folder: folder for the trace of a block, whose events then do not become spans.
 
     Raises:
-        ConfigError: an argument is wrong.
+        ConfigError: an argument is invalid.
     """
     given = {
         "wait": wait, "warmup": warmup, "active": active, "repeat": repeat,

@@ -29,7 +29,7 @@ _NEVER = -1
 
 
 class RunWindows:
-    """Window plans of one run, carried out at its steps."""
+    """Profiler window plans of one run, carried out at its steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -90,7 +90,6 @@ class RunWindows:
         internal_error(error)  # raises exceptions of the program
 
     def _follow(self, plans: list[WindowPlan]) -> None:
-        """Set the followed plans; steps without a plan cost one comparison."""
         self._plans, recorder = plans, self._recorder
         self._idle = _NEVER if plans else self._taken
         # A new list: the recorder may be iterating over the old one at this moment.
@@ -98,7 +97,7 @@ class RunWindows:
         recorder.stepping.after_step = [*other_calls, self._after] if plans else other_calls
 
     def _is_outside(self) -> bool:
-        """Return whether the current thread is in no step: no step contains the time spent now."""
+        """Return whether the current thread is in no step, so that no step contains this work."""
         opened = self._recorder.stepping.open
         if not opened:
             return True

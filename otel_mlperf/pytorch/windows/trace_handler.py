@@ -64,12 +64,12 @@ class TraceHandler:
 def trace_handler(also: Callable[[Any], object] | None = None) -> Callable[[Any], None]:
     """Return a handler for ``profile(…, on_trace_ready=om.trace_handler())``.
 
-    For programs that profile themselves. The trace is stored in ``profiles/`` in the run's folder,
-    and its events become spans under the sections that caused them. Failures never reach the
-    training.
+    For programs that use ``torch.profiler`` themselves. The trace is stored in ``profiles/`` in the
+    run's folder, and its events become spans under the sections that caused them. Failures never
+    reach the training.
 
     Args:
-        also: a handler of the program's own, called afterwards. What it exports is a copy, so that
+        also: another handler, which is called afterwards and exports a copy of the trace, so that
             ``tensorboard_trace_handler("./log")`` works as before.
     """
     return TraceHandler(also)

@@ -109,7 +109,7 @@ class WindowPlan:
             self.finish(is_cut=True)
 
     def stop(self) -> None:
-        """Request the end of the plan, before the next step of its thread."""
+        """Request that the plan ends before the next step of its thread."""
         self._is_stopped = True
 
     def end(self) -> None:
@@ -164,7 +164,7 @@ class WindowPlan:
         self._epochs += 1
 
     def _finish_early(self) -> None:
-        """End the open window; a window that ends with its epoch does not count as cut."""
+        """End the open window, which counts as cut unless the schedule's unit is the epoch."""
         self.finish(is_cut=self._schedule.unit != "epoch")
 
     def _prepare(self) -> None:

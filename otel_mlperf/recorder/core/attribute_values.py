@@ -44,7 +44,7 @@ def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _is_safe(key: Any, value: Any) -> bool:
-    """Return whether an attribute can be stored unchanged: a cheap test that most pass."""
+    """Return whether an attribute can be stored unchanged; most attributes pass this cheap test."""
     kind = type(value)
     if type(key) is not str or not key or len(key) > NAME_BYTES or not key.isascii():
         return False
@@ -108,7 +108,7 @@ def _list(items: Iterable[Any]) -> list[Any]:
 
 
 def _nested(value: Any) -> str:
-    """Return a nested list as text; lists in it become type names: a list may contain itself."""
+    """Return a nested list as text; lists in it become type names, as it may contain itself."""
     items = islice(value, _MAX_ITEMS)
     values = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
     return clean(str(values), TEXT_BYTES)

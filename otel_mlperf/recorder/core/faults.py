@@ -128,7 +128,7 @@ def count_error(error: BaseException) -> None:
 
 
 def _raise_foreign_failure(error: BaseException) -> None:
-    """Raise ``error`` if it belongs to the program, except an exit, which was caught on purpose."""
+    """Raise ``error`` if it belongs to the program and is not an exit, caught on purpose."""
     if isinstance(error, Exception):
         raise_foreign(error)
 

@@ -30,7 +30,7 @@ class _Copies(map):  # type: ignore[type-arg]
 
 
 def hold_contexts(recording: Recording) -> None:
-    """Copy the context at the start of each collection; keep the copy until the next collection.
+    """Copy the context at the start of each garbage collection; keep the copy until the next.
 
     As a side effect, an object that the program removes from its context after a collection is
     freed only at the next one.

@@ -52,7 +52,6 @@ _ENTRY, _MORE, _BITS = 0x80, 0x40, 0x3F
 
 
 def _number(table: bytes, at: int) -> tuple[int, int]:
-    """Return the number at an offset, and the offset of the next number."""
     value = table[at] & _BITS
     while table[at] & _MORE:
         at += 1
@@ -108,7 +107,7 @@ _threads: Final[Any] = _Threads()
 
 
 def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
-    """Wrap a function that the interpreter calls: its exceptions are raised after it returns.
+    """Wrap a function that the interpreter calls, so that its exceptions are raised afterwards.
 
     The same exception is raised in the same thread, in the code that the call interrupted. A
     ``gc.callbacks`` function is called at the start and the end of a collection. Both defer to the
@@ -146,7 +145,6 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
 
 
 def _raise_deferred() -> None:
-    """Raise the exception that was deferred at the start of the thread's collection, if any."""
     deferred = _deferred_at_start.pop(get_ident(), None)
     if deferred is not None:
         raise deferred

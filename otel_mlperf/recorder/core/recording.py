@@ -70,7 +70,7 @@ def activate(recorder: Recording | None) -> None:
 
 
 def refresh() -> None:
-    """Call the watchers, after a change of phase, a fork or the import of torch."""
+    """Call ``watchers``, because the phase changed, the process forked or torch was imported."""
     for notify in watchers:
         notify(_active)
 

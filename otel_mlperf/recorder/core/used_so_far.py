@@ -203,7 +203,7 @@ def _of_process(resident: int | None, peak: int, device: OfDevice | None) -> OfP
 
 
 class KernelFile:
-    """Small procfs file that stays open: reading it costs a fifth of opening and reading it."""
+    """Small procfs file that stays open, which makes a reading five times cheaper."""
 
     __slots__ = ("_file", "_path", "_pid")
 

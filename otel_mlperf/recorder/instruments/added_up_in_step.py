@@ -38,7 +38,7 @@ class AddedUpInStep:
         self._memos: dict[int, Memo] = {}
 
     def watch(self, cell: AddUpCell, memo: Memo) -> None:
-        """Attribute the further growth of a cell to the step, at whose end ``memo`` is cleared."""
+        """Attribute the further growth of ``cell`` to the step, whose end clears ``memo``."""
         self._memos[id(memo)] = memo
         words, at = self._words, cell.word
         if not at or at in self._before:

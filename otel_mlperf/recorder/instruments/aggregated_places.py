@@ -81,7 +81,7 @@ class AggregatedPlaces:
         self._since_ns = 0
 
     def find(self, call: OpenAggregate, above: Any) -> AddUpCell:
-        """Return the cell of a call in the context ``above``; set its ``outer`` and ``track``."""
+        """Return the cell of a call in ``above``; set ``outer`` and ``track`` of the call."""
         recording = self._recording
         call.outer, call.track = None, recording.tracks.current()
         if recording.is_retired:

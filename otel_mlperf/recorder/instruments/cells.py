@@ -151,7 +151,7 @@ class Cells:
         return word
 
     def added_up(self) -> dict[int, tuple[int, int, int]]:
-        """Return current count, sum and covered time of aggregated sections, by first word."""
+        """Return count, sum and covered time of aggregated sections, by first word of the cell."""
         words = self._journal.words
         return {w: (words[w + 1], words[w + 2], words[w + 5]) for w in list(self.aggregates)}
 

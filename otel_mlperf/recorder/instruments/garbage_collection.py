@@ -41,7 +41,7 @@ _METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, na
 def watch_garbage(
     recording: Recording, cells: Cells, clock: Callable[[], int] = time.monotonic_ns
 ) -> None:
-    """Count collections until the recording is retired; does nothing if no cell is free."""
+    """Count garbage collections until the recording is retired; do nothing without free cells."""
     places = [_places(cells, metric) for metric in _METRICS]
     if not all(map(all, places)):
         return

@@ -143,7 +143,6 @@ def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
 
 
 def _is_of_product(part: Any) -> bool:
-    """Return whether the tensor that a node unbinds is a matrix product."""
     node = part
     for _ in range(_HOPS):
         node = node.next_functions[0][0] if node.next_functions else None

@@ -96,7 +96,6 @@ class LiveObjects:
 
 
 def _class_of(module: str, name: str) -> type | None:
-    """Return a class of a package that the program has imported, or None."""
     found = getattr(sys.modules.get(module), name, None)
     return found if isinstance(found, type) else None
 

@@ -85,7 +85,7 @@ class Values:
             self._recording.journal.count(Word.WATCH_TIME, time.monotonic_ns() - began_ns)
 
     def write(self, time_ns: int, value: float, where: Where) -> None:
-        """Write the row of one value."""
+        """Write the row of one value; ``where`` is the place of its ``log()`` call."""
         bits = int.from_bytes(_BITS.pack(value), "little")
         sid, number, root, track, entry = where
         self._recording.journal.put(

@@ -86,7 +86,7 @@ class OpenAggregate(SectionContext):
 
 
 def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
-    """Move ``below``, an open section directly inside a call that ends, to the outer call."""
+    """Move ``below``, an open section directly in a call that ends at ``t1``, to the outer call."""
     if below is None or not below.at:
         return
     inside_ns = t1 - below.t0

@@ -45,7 +45,7 @@ _LOADS: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_F
 
 
 def called_name(code: CodeType, at: int) -> tuple[int, str]:
-    """Return the line of an instruction, and the name of the function that it calls.
+    """Return the line of the instruction at offset ``at``, and the name of the called function.
 
     The line is 0 if the code has no line numbers; the name is empty if nothing is called.
     """

@@ -84,7 +84,7 @@ class AgentWatch:
         """Whether no agent can be started, for a reason that has been logged."""
 
     def start(self) -> None:
-        """Start the agent as a process; in a thread if requested, or if that fails."""
+        """Start the agent as a process, or in a thread if requested or if no process can start."""
         now = time.monotonic_ns()
         self._starts.append(now)
         self._next_look = now + _SILENT_NS
@@ -128,7 +128,7 @@ class AgentWatch:
             self._give_up(error)
 
     def look(self, now: int) -> None:
-        """Restart the agent if it has died, checked every five seconds."""
+        """Restart the agent if it has died; check that at most every five seconds."""
         if now < self._next_look:
             return
         self._next_look = now + _SILENT_NS

@@ -200,7 +200,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
 
 
 def _within_room(meta: JournalMeta) -> JournalMeta:
-    """Return the metadata, without the largest resource attributes if it exceeds its room."""
+    """Return the metadata, without its largest resource attributes if it exceeds its room."""
     by_size = sorted(meta.resource, key=lambda name: len(name) + len(str(meta.resource[name])))
     dropped = []
     while by_size and len(msgspec.msgpack.encode(meta)) > META_BYTES:

@@ -64,7 +64,7 @@ class ClosingCell:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until the summary is displayed; after the timeout, it is displayed later."""
+        """Wait at most ``timeout_s`` for the summary, which is displayed in any case."""
         self._thread.join(timeout_s)
 
     def _fill(self) -> None:
@@ -124,7 +124,7 @@ def patience_s() -> float:
 
 
 def _is_first_process() -> bool:
-    """Return whether this is pid 1 of a container, with which the kernel ends all processes."""
+    """Return whether this is pid 1 of a container, at whose end the kernel ends all processes."""
     return os.getpid() == 1
 
 
@@ -198,7 +198,7 @@ def _close_unreachable(
 
 
 def _ended(journal: Journal, spans: set[int]) -> set[int]:
-    """Return the spans that have a row: their threads were about to clear their entries."""
+    """Return those of ``spans`` that have a row although their entry is not cleared yet."""
     words, first, end = journal.words, journal.shape.ring_at >> 3, journal.shape.size >> 3
     rows = zip(words[first + 2 : end : 8], words[first + 6 : end : 8], strict=True)
     ends = (Kind.SECTION, Kind.CANCEL)
@@ -206,7 +206,7 @@ def _ended(journal: Journal, spans: set[int]) -> set[int]:
 
 
 def await_end(recorder: Recorder, watch: AgentWatch | None, head: int, deadline: float) -> None:
-    """Wait until all rows up to slot ``head`` are safe and the summary is printed.
+    """Wait until the agent has logged all rows up to slot ``head``, and the summary is printed.
 
     ``deadline`` is the monotonic time in seconds until which the agent is waited for.
 

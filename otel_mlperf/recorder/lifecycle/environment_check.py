@@ -70,7 +70,7 @@ def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:
 
 
 def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
-    """Warn at start-up about standard variables that the agent will not honour."""
+    """Warn at start-up about standard OpenTelemetry variables that the agent will not honour."""
     from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 
     warnings = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]

@@ -75,7 +75,7 @@ class Recorder(Recording):
         """
 
     def retire(self) -> None:
-        """End the recording: sections that are open now, or opened later, write nothing."""
+        """End the recording, so that sections that are open, or opened later, write nothing."""
         # Set the flag first, for all code that checks it. The fast paths do not check it, and are
         # redirected below: series to the slow path, sections to scratch memory.
         self.is_retired = True
@@ -125,7 +125,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
 
 
 def watch_forks() -> None:
-    """Register the fork handler by which children of this process record on their own."""
+    """Register the fork handler by which forked children of this process record on their own."""
     global _hooked
     if not _hooked:
         _hooked = True

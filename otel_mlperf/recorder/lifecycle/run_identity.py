@@ -201,7 +201,7 @@ def script_name() -> str:
 
 
 def is_notebook() -> bool:
-    """Return whether the program runs in a notebook, also with a cloud's subclass of the shell."""
+    """Return whether the program runs in a notebook, whose shell may be a provider's subclass."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     kinds = type(get()).__mro__ if get is not None else ()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)
@@ -224,7 +224,7 @@ def is_imported_again() -> bool:
 
 
 def is_interactive() -> bool:
-    """Return whether the program is typed interactively: an exception then does not end the run."""
+    """Return whether the program is typed interactively: exceptions do not end the run then."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     typed = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     return typed or (get is not None and get() is not None)

@@ -109,7 +109,7 @@ def _since(cell: AddedUp, before: tuple[int, int, int] | None) -> AddedUp:
 def _with_cell(
     other: SectionStats | None, cell: AddedUp, name: str, *, from_start: bool
 ) -> SectionStats:
-    """Add the calls of a cell; their minimum and maximum are known only for the whole run."""
+    """Add the calls of a cell to ``other``; their extremes are known only for the whole run."""
     least, most = (cell.least_ns, cell.most_ns) if from_start else (None, None)
     own = cell.total_ns - cell.covered_ns
     added_up = SectionStats(name, cell.calls, cell.total_ns, own, least, most)

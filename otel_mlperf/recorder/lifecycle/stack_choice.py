@@ -38,7 +38,7 @@ class StackChoice:
         self._is_watched = False
 
     def look(self, now_ns: int) -> None:
-        """Make the decision if it is due; called repeatedly at the start of steps."""
+        """Decide whether to sample stacks, if that is due; called repeatedly as steps start."""
         if not self._begin_ns:
             self._begin_ns, self._due_ns = now_ns, now_ns + _FIRST_NS
         if self._is_watched or now_ns < self._due_ns:

@@ -51,7 +51,7 @@ class Known(NamedTuple):
 
 
 def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
-    """Return a snapshot of all data up to slot ``last``."""
+    """Return a snapshot, taken at ``now_ns``, of all data up to slot ``last``."""
     journal = recorder.journal
     for _ in range(_TRIES):
         published = read_sums(journal.path)

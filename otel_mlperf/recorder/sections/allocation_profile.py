@@ -68,7 +68,7 @@ class PythonAllocationProfile(CallProfile):
         self._is_ours = False
 
     def spots(self) -> list[HotSpot]:
-        """Return the lines, sorted by the bytes that were not freed."""
+        """Return the lines with surviving allocations, sorted by the bytes that were not freed."""
         if self._snapshot is None:
             return []
         return _largest(
@@ -145,7 +145,7 @@ class ProcessAllocationProfile(CallProfile):
                 os.unlink(self._file)
 
     def spots(self) -> list[HotSpot]:
-        """Return the lines, sorted by the bytes that were not freed."""
+        """Return the lines with surviving allocations, sorted by the bytes that were not freed."""
         return _largest(self._lines)
 
     def _end(self) -> None:

@@ -94,7 +94,7 @@ class CallProfile:
         raise NotImplementedError
 
     def in_place_of(self, function: Any) -> Any:
-        """Return the function to call in place of the profiled one; here the function itself."""
+        """Return the function to call instead of ``function``; by default the same one."""
         return function
 
     def spots(self) -> list[HotSpot]:
@@ -139,7 +139,7 @@ class FunctionProfile(CallProfile):
         return False
 
     def off(self) -> None:
-        """Switch the profiler off; before Python 3.12 in the thread in which it is on."""
+        """Switch the profiler off; before Python 3.12, other threads do so with a delay."""
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()
         elif self._thread != get_ident():

@@ -55,7 +55,7 @@ class AddedUp(Protocol):
     """Shares of aggregated sections in an open step."""
 
     def watch(self, cell: Any, memo: Any) -> None:
-        """Attribute the further growth of a cell to the step, at whose end ``memo`` is cleared."""
+        """Attribute the further growth of ``cell`` to the step, whose end clears ``memo``."""
 
     def told(self) -> list[list[int]]:
         """Return the step's share of each cell, for the step's payload."""
@@ -245,7 +245,7 @@ class Parents:
         return key
 
     def is_foreign(self, root: int) -> bool:
-        """Return whether the trace of a section belongs to another process or library."""
+        """Return whether ``root`` is the key of a trace of another process or library."""
         return root in self._foreign
 
     def _forget_foreign(self) -> None:
@@ -275,8 +275,8 @@ class Parents:
     def trace_of(self, section: SectionContext) -> TraceContext:
         """Return the section's trace context.
 
-        State and flags of a foreign trace stay unchanged, except the sampled flag if there is a
-        sampler.
+        State and flags of a foreign trace stay unchanged, except that a sampler, if there is one,
+        decides on the sampled flag.
         """
         trace, sampler = self._selected_trace(section), self._recording.sampler
         if sampler is None:

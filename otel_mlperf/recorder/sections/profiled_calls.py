@@ -33,7 +33,7 @@ class SlowedSteps(Protocol):
     """Receiver of notifications that a profiler was switched on or off."""
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Mark steps that end while the profiler is on as slowed down."""
+        """Note that ``profiler`` was switched on or off, to mark the steps that end in between."""
 
 
 class Profiler:
@@ -142,7 +142,7 @@ class ProfiledCalls:
             self.steps.note_profiler(place, is_on=True)
 
     def release(self, place: Profiler) -> None:
-        """Allow another call to be profiled; idempotent."""
+        """Note that the profiler ``place`` is off, so that another one may start; idempotent."""
         if self.steps is not None:
             self.steps.note_profiler(place, is_on=False)
         if self._current is place:
@@ -188,6 +188,5 @@ class ProfiledCalls:
         return self._recording.registry.about(entry)[0]
 
     def _stop(self) -> None:
-        """Switch off the profiler when the recording is retired, e.g. in a forked child."""
         if self._current is not None:
             self._current.off()

@@ -72,13 +72,13 @@ def printed_line(name: str, duration_ns: int, usage: Usage | None) -> str:
 
 
 class StepsInside(Protocol):
-    """Interface to the steps, for sections that end around or inside a step."""
+    """Interface to the steps, used when sections around or inside a step end."""
 
     def end(self, step: OpenStep, t1: int = 0, error: list[str] | None = None) -> None:
         """End an open step at ``t1`` (0: now), with the exception by which it failed, if any."""
 
     def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """End the open steps inside a section that ends."""
+        """End the open steps inside a section that ends at ``t1``, by ``error`` if it failed."""
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
         """Record that an exception leaves a section, by which steps and loops may have failed."""
@@ -106,7 +106,7 @@ class RecordedSections(SlowPath):
         registry.at_new_name.append(self.binding.watch_asyncio)
 
     def make(self, entry: int) -> Section:
-        """Return a new section of a registered name, to be entered."""
+        """Return a new section of a registered name, which the caller must enter."""
         section = self.new()
         section.entry = entry
         section.sid = SLOW if entry in self._slow else 0
@@ -125,7 +125,7 @@ class RecordedSections(SlowPath):
         return section.__enter__()
 
     def enter_slow(self, section: Section) -> Section:
-        """Enter a section that needs the slow path, or a copy of one that was entered before."""
+        """Enter a section that needs the slow path, or a fresh copy if it was entered before."""
         above = CURRENT.get()
         if section.sid == SLOW:
             try:

@@ -220,7 +220,7 @@ def sections_above(context: Any) -> Iterator[SectionContext]:
 
 
 def aggregate_around(context: Any, track: int) -> Any:
-    """Return the aggregated section of ``track`` directly around a context, or None."""
+    """Return the aggregated section directly around a context if it is on ``track``, else None."""
     for section in sections_above(context):
         if section.at and not section.recording.is_retired:
             return section if section.adds_up and section.track == track else None
@@ -228,7 +228,7 @@ def aggregate_around(context: Any, track: int) -> Any:
 
 
 def surface() -> None:
-    """Replace a current section that has ended by the nearest context that is not a section."""
+    """Replace a current section that has ended with the nearest context that is no section."""
     current = CURRENT.get()
     if isinstance(current, SectionContext) and not current.at:
         CURRENT.set(context_below(current))

@@ -183,7 +183,7 @@ class SectionSpan(Span):
             internal_error(error)
 
     def end(self, end_time: int | None = None) -> None:
-        """Do nothing: the ``with`` block or function that opened the section ends it."""
+        """Do nothing, because the block or function that opened the section ends it."""
 
 
 def _set_status(section: SectionContext, code: StatusCode, description: Any) -> None:

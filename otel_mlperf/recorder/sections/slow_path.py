@@ -191,7 +191,7 @@ class SlowPath:
             raise
 
     def forget(self, section: SectionContext) -> None:
-        """Clear a section's entry in the open table, after or without a row."""
+        """Clear a section's entry in the open table, whether or not its row was written."""
         at, section.at = section.at, 0
         if at and at != NO_ENTRY and not self.recording.is_retired:
             self._journal.words[at >> 3] = 0
@@ -256,7 +256,7 @@ class SlowPath:
         internal_error(error)  # raises an exception of the program
 
     def withdraw(self, section: SectionContext, above: Any) -> None:
-        """Undo the ``__enter__`` of a section in which nothing was recorded."""
+        """Undo the ``__enter__`` of a section in which nothing was recorded; restore ``above``."""
         switch_off(section)
         if CURRENT.get() is section:
             CURRENT.set(above)  # not by ``section.token``, which may not be set yet
@@ -338,7 +338,7 @@ class SlowPath:
     def finish_late(
         self, now: int, section: SectionContext, at: int, t1: int, slot: int, kind: Any
     ) -> None:
-        """Exit a section whose exit was deferred; ``t1`` 0: it ends at ``now``."""
+        """Exit a section whose exit was deferred, at ``t1`` or, if that is 0, at ``now``."""
         section.at = at
         if CURRENT.get() is section:
             self.leave(section)
@@ -352,7 +352,7 @@ class SlowPath:
 
 
 def kind_of(error: BaseException | None) -> list[str] | None:
-    """Return the description of an exception with its type only; None for None."""
+    """Return the description of an exception with its type only; None without an exception."""
     return None if error is None else [type(error).__name__, "", ""]
 
 

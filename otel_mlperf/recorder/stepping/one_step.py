@@ -47,7 +47,7 @@ class StepPayload:
         """Totals of the previous step, and its encoded payload."""
 
     def pieces_of(self, added: Added) -> Pieces | None:
-        """Return a step's encoded payload, empty without totals; None if it cannot be stored."""
+        """Return a step's encoded payload: empty without totals, None if it cannot be stored."""
         # The comparison saves encoding (4 µs), because most batches have the same size.
         if added != self._last[0]:
             content = payload_of(*added)
@@ -145,7 +145,7 @@ class OneStep:
         return count
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Register that a profiler is on or off: steps that end while one is on are flagged."""
+        """Register that a profiler is on or off, to flag the steps that end while one is on."""
         (self._profilers.add if is_on else self._profilers.discard)(id(profiler))
         self.flags = _PROFILED if self._profilers else 0
 
@@ -223,7 +223,6 @@ class OneStep:
         STEP_BEGIN.tell(step.phase, step.number)
 
     def _attend(self, now: int) -> None:
-        """Make the periodic calls; a failure is only counted, so that the step starts."""
         self.due_ns = now + _ATTEND_NS
         for call in self.now_and_then:
             try:
@@ -320,7 +319,7 @@ class OneStep:
 
     @at_once
     def cancel(self, step: OpenStep) -> None:
-        """Cancel an open step: its number is reused, its time counts as outside steps."""
+        """Cancel an open step, so that its number is reused and its time is outside steps."""
         try:
             section = step.section
             if self.open.pop(section.sid, None) is None:
@@ -368,7 +367,6 @@ class OneStep:
 
 
 def _note_aggregate(section: SectionContext, above: Any, track: int) -> None:
-    """Make a section report its duration to the aggregated section around it, if any."""
     within = aggregate_around(above, track)
     if within is not None:
         extra_of(section).within = within

@@ -86,7 +86,7 @@ class Stepping(OneStep):
         return step
 
     def end_whole(self) -> None:
-        """End the current inferred step if it is complete: it must not contain a new phase."""
+        """End the current inferred step if it is complete, so that it excludes a new phase."""
         step = self._parents.step_around(self._parents.surrounding()[0])
         if step is not None and step.is_inferred and step.whole_ns:
             self.end(step, step.whole_ns)

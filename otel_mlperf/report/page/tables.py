@@ -59,14 +59,17 @@ class RankLine(NamedTuple):
 
 
 def color(category: str, at: int) -> str:
-    """Return the CSS class of a section's colour: by its category, else by its index ``at``."""
+    """Return the CSS class of a section's colour: by its category, else by its index ``at``.
+
+    It is ``none`` if the section has no category.
+    """
     if category in _COLORS:
         return _COLORS[category]
     return f"own{at % _OWN_COLORS}" if category else "none"
 
 
 def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
-    """Return the sections in a step (or concurrent: ``beside``), each with its CSS class."""
+    """Return the sections in a step, or those concurrent with it, each with its CSS class."""
     if summary.steps is None:
         return []
     colors = section_colors(summary)
@@ -167,7 +170,7 @@ def kernels(found: Kernels) -> list[tuple[KernelRow, str]]:
 
 
 def has_sections(summary: Summary) -> bool:
-    """Return whether any section was called in a run without steps."""
+    """Return whether any section was called; False for runs with steps, which have no tree."""
     return any(branch.count for branch in summary.tree)
 
 

@@ -1,1 +1,1 @@
-"""GPUs, by vendor."""
+"""Sensors of GPUs, by vendor."""

@@ -135,7 +135,7 @@ def _share(metric: Metric, labels: dict[str, str], percent: Any) -> list[Said]:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value of amdsmi is a number; values that a device lacks are "N/A"."""
+    """Return whether ``value`` is a number; amdsmi reports "N/A" for values that a device lacks."""
     return isinstance(value, int | float)
 
 
@@ -143,7 +143,7 @@ _log = logging.getLogger("otel_mlperf.sensors")
 
 
 class AmdSensor:
-    """Sensor of all AMD GPUs, and of their use by training processes."""
+    """Sensor of all AMD GPUs, and of the use of these GPUs by training processes."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class AmdSensor:
     ) -> None:
         """``pids`` returns the ids of training processes, which have folders below ``proc``."""
         self.devices: tuple[Device, ...] = ()
-        """Detected devices; the tuple is replaced as a whole, so any thread may read it."""
+        """Detected devices; the tuple is replaced as a whole, so that any thread may read it."""
         self._level = level
         self._pids = pids
         self._proc = proc
@@ -174,7 +174,7 @@ class AmdSensor:
         return self._smi is not None
 
     def read(self) -> list[Measurement]:
-        """Read all GPUs once."""
+        """Read all GPUs once; return an empty list if none was detected."""
         if self._smi is None:
             return []
         now_s = self._clock()

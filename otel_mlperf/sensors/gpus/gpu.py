@@ -1,9 +1,9 @@
 """Interface of accelerators of any vendor: devices, instances, and calls to read them.
 
 The module also determines which training processes can be found in the process list of a driver.
-Drivers report process ids of the host. In a container the same id is a different process, or none.
-Therefore only processes in the host's PID namespace are considered. (Some newer drivers translate
-the ids, but this cannot be detected and is not used.)
+Drivers report process ids of the host. In a container, the same id is that of a different process,
+or of none. Therefore only processes in the host's PID namespace are considered. (Some newer drivers
+translate the ids, but this cannot be detected and is not used.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Said = tuple["Metric", dict[str, str], float]
 """A reading: metric, labels in addition to those of the device, and value."""
 
 GPU: Final = {names.HW_TYPE: "gpu"}
-"""Labels for GPUs of metrics that also describe other hardware."""
+"""Labels that mark readings of a GPU, for metrics that also describe other hardware."""
 
 
 class Instance(NamedTuple):
@@ -47,25 +47,25 @@ class Device(NamedTuple):
     model: str
     instances: tuple[Instance, ...] = ()
     vendor: str = ""
-    """Name of the vendor; set by ``DetectedVendor``, not by the vendor's own code."""
+    """Name of the vendor, set by ``DetectedVendor``, not by the vendor's own code."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels of every measurement of the device."""
+        """Labels of every measurement of the device."""
         return {names.HW_ID: self.uuid, names.HW_NAME: f"gpu{self.number}"}
 
     def measurement(self, metric: Metric, extra: dict[str, str], value: float) -> Measurement:
-        """Return a measurement of the whole device."""
+        """Return a measurement of the whole device, with its labels and ``extra`` labels."""
         return _measurement(self, metric, self.labels | extra, value)
 
     def instance_measurement(
         self, place: int, metric: Metric, extra: dict[str, str], value: float
     ) -> Measurement:
-        """Return a measurement of the instance at index ``place``."""
+        """Return a measurement of the MIG instance at index ``place``, with ``extra`` labels."""
         return _measurement(self, metric, self.instance_labels(place) | extra, value)
 
     def instance_labels(self, place: int) -> dict[str, str]:
-        """Return the labels of every measurement of the instance at index ``place``."""
+        """Return the labels of every measurement of the MIG instance at index ``place``."""
         return {
             names.HW_ID: self.instances[place].uuid,
             names.HW_NAME: f"gpu{self.number}.mig{place}",
@@ -82,7 +82,7 @@ class GpuVendor(Protocol):
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Return the devices in the order of the device indices of processes, with lost devices."""
+        """All devices, lost ones included, in the order by which processes number devices."""
 
     def detect(self) -> bool:
         """Initialize the library, find devices, and return whether there are devices to read.
@@ -92,10 +92,10 @@ class GpuVendor(Protocol):
         """
 
     def read(self) -> list[Measurement]:
-        """Read all devices once; called only after ``detect`` has returned True."""
+        """Return the measurements of all devices; only called if ``detect`` returned True."""
 
     def close(self) -> None:
-        """Shut the library down."""
+        """Shut the vendor's library down."""
 
 
 class Call(NamedTuple):
@@ -121,12 +121,12 @@ HOST_NAMESPACE: Final = "pid:[4026531836]"
 
 
 def find_host_pids(pids: Collection[int], proc: Path) -> frozenset[int]:
-    """Return the processes of ``pids`` whose ids are the same on the host."""
+    """Return those of ``pids`` whose processes have the same id on the host."""
     return frozenset(pid for pid in pids if _namespace(pid, proc) == HOST_NAMESPACE)
 
 
 def _namespace(pid: int, proc: Path) -> str:
-    # An error means that the process has ended or belongs to another user: it is ignored.
+    # An error is ignored, because the process has ended or belongs to another user.
     try:
         return (proc / str(pid) / "ns" / "pid").readlink().name
     except OSError:

@@ -28,33 +28,33 @@ GROUP: Final = "otel_mlperf.gpu_vendors"
 """Group of entry points of other packages, each a ``SensorKind`` that makes a ``GpuVendor``."""
 SOURCE: Final = "gpu"
 _FIRST_LOOK_S: Final = 60.0
-"""Maximum time to wait for a vendor's first detection, since loading a driver may be slow."""
+"""Maximum time to wait for a vendor's first detection, because loading a driver may be slow."""
 _HEALTH: Final = (names.SAMPLER_DURATION.name, names.SAMPLER_LATE.name)
 
 Loads = dict[str, "Callable[[], SensorKind[GpuVendor]]"]
 
 
 def find_vendors() -> Loads:
-    """Return the loader of each vendor by name: first of this package, then of other packages."""
+    """Return the loader of each vendor by name, of this package first, then of other packages."""
     brought: Loads = {entry.name: entry.load for entry in find_entry_points(GROUP)}
     return {kind.name: lambda kind=kind: kind for kind in VENDORS} | brought
 
 
 class DetectedVendor(StartedSensor["GpuVendor"]):
-    """Sensor of one vendor that retries detection until GPUs are found."""
+    """Sensor of one vendor's GPUs that retries the detection until GPUs are found."""
 
     def __init__(
         self, name: str, load: Callable[[], SensorKind[GpuVendor]], surroundings: Surroundings
     ) -> None:
         super().__init__(load, surroundings)
         self.devices: tuple[Device, ...] = ()
-        """Detected devices; the tuple is replaced as a whole, so any thread may read it."""
+        """Detected devices; the tuple is replaced as a whole, so that any thread may read it."""
         self.has_looked = False
         self.name = name
         self._vendor: GpuVendor | None = None
 
     def read(self) -> list[Measurement]:
-        """Read the vendor's GPUs; empty as long as none is found."""
+        """Return the measurements of the vendor's GPUs; empty as long as no GPU is found."""
         measured = super().read()
         if self._sensor is not None:
             self.devices = tuple(
@@ -71,7 +71,7 @@ class DetectedVendor(StartedSensor["GpuVendor"]):
 
 
 class Gpus:
-    """Source of the GPUs of all vendors; each vendor has its own thread and deadline.
+    """Source of the readings of all vendors' GPUs; each vendor has its own thread and deadline.
 
     ``begin`` and ``take`` never block. A pass ends when each vendor has returned its measurements
     or has missed its deadline. A vendor that hangs delays one pass by its deadline, and no further
@@ -99,12 +99,12 @@ class Gpus:
 
     @property
     def late(self) -> int:
-        """Return the number of vendor passes that missed the deadline or failed."""
+        """Number of vendor passes that missed the deadline or failed."""
         return sum(timed.late for timed in self._timed)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the metrics of vendors that are missing in ``names``."""
+        """Metrics of vendors of other packages that are missing in ``names``."""
         return tuple(metric for vendor in self._vendors for metric in vendor.metrics)
 
     def devices(self) -> tuple[Device, ...]:
@@ -113,21 +113,22 @@ class Gpus:
 
     def seen(self) -> tuple[Device, ...] | None:
         """Return all devices; None as long as the first detection of a vendor is pending."""
-        # The wait is limited: otherwise a vendor that hangs would block the sidecars forever.
+        # The wait is limited, because otherwise a vendor that hangs would block the sidecars
+        # forever.
         is_over = self._clock() - self._began_s > _FIRST_LOOK_S
         if is_over or all(vendor.has_looked for vendor in self._vendors):
             return self.devices()
         return None
 
     def begin(self) -> bool:
-        """Start a pass; return False if the previous pass of a vendor still hangs."""
+        """Start a pass of all vendors; return False if a vendor's previous pass still hangs."""
         self._answers = {}
         # Must be a list: all() with a generator would skip the vendors after one that hangs.
         started = [timed.begin() for timed in self._timed]
         return all(started)
 
     def take(self) -> list[Measurement] | None:
-        """Return the measurements of all vendors once; None if the pass has not ended."""
+        """Return the pass's measurements of all vendors, only once; None if it has not ended."""
         for place, timed in enumerate(self._timed):
             if place not in self._answers and (answer := timed.take()) is not None:
                 self._answers[place] = answer
@@ -140,7 +141,7 @@ class Gpus:
         return self._merged()
 
     def close(self) -> None:
-        """Close every vendor."""
+        """Close the sensor of every vendor."""
         for timed in self._timed:
             timed.close()
 

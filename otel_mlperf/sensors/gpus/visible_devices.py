@@ -27,18 +27,20 @@ CUDA: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"
 CONTAINER: Final = "NVIDIA_VISIBLE_DEVICES"
 VARIABLES: Final = (CUDA, ORDER, CONTAINER)
-"""All environment variables that affect the visibility of GPUs."""
+"""All environment variables that affect which GPUs are visible to a process."""
 
 _ALL: Final = frozenset({"", "all", "none", "void"})
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[str]:
-    """Return the UUIDs of GPUs and instances visible to a process, by CUDA device index.
+    """Return the UUIDs of GPUs and MIG instances visible to a process, by CUDA device index.
+
+    The list is empty if the order of the GPUs cannot be determined.
 
     Args:
-        environ: The process's environment variables at the time of its first use of CUDA.
-        devices: All GPUs that the process can access, for each vendor in the order of its driver.
+        environ: the process's environment variables at the time of its first use of CUDA.
+        devices: all GPUs that the process can access, for each vendor in the order of its driver.
     """
     # A process uses the GPUs of one vendor; if there are several, the first is assumed.
     devices = [device for device in devices if device.vendor == devices[0].vendor]
@@ -55,9 +57,9 @@ def find_visible(environ: Mapping[str, str], devices: Sequence[Device]) -> list[
 
 
 def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Device]) -> str:
-    """Return the UUID of the GPU that a rank uses by convention; empty if unknown.
+    """Return the UUID of the GPU that a rank uses by convention; empty if it is not known.
 
-    It is the only visible GPU, or else the visible GPU with index ``local_rank``.
+    By convention, this is the only visible GPU or else the visible GPU with index ``local_rank``.
     """
     visible = find_visible(environ, devices)
     if len(visible) == 1:
@@ -68,8 +70,8 @@ def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Dev
 def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
     """Return the devices that the container runtime exposes, in PCI bus order.
 
-    Inside the container, NVML already reports only these devices. The list is then ignored: it
-    contains either all of them, or indices of the host that are not valid in the container.
+    Inside the container, NVML already reports only these devices. The list is then ignored, because
+    it contains either all of them, or indices of the host that are not valid in the container.
     """
     wanted = [entry.strip() for entry in listed.split(",")]
     if listed.strip() in _ALL:
@@ -83,7 +85,7 @@ def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _order_is_known(environ: Mapping[str, str], devices: Sequence[Device]) -> bool:
-    """Return whether CUDA's order is that of the PCI bus: if configured, or with a single model."""
+    """Return whether CUDA's order is that of the PCI bus: if configured, or with one model."""
     return environ.get(ORDER) == "PCI_BUS_ID" or len({device.model for device in devices}) <= 1
 
 
@@ -98,7 +100,7 @@ def _find_numbered(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _find_named(listed: str, devices: Sequence[Device]) -> list[str]:
-    # GPUs and instances cannot be mixed: the kind of the first entry determines which are used.
+    # GPUs and instances cannot be mixed, so that the kind of the first entry decides.
     known, kind = _known_names(devices), listed[:4]
     entries = list(takewhile(lambda entry: entry.startswith(kind), listed.split(",")))
     if len(set(entries)) < len(entries):
@@ -128,7 +130,7 @@ def _parts(device: Device) -> list[str]:
 
 
 def _first_instance_alone(uuids: list[str], devices: Sequence[Device]) -> list[str]:
-    """Return only the first MIG instance if the list contains any, else the list unchanged.
+    """Return only the first MIG instance if ``uuids`` contains any, else ``uuids`` unchanged.
 
     CUDA shows a process at most one instance, and no other device in addition.
     """

@@ -1,1 +1,1 @@
-"""Sensors of the whole host: CPUs, memory, disks, network, pressure."""
+"""Sensors of the whole host: CPUs, memory, disks, network and pressure."""

@@ -1,9 +1,9 @@
 """Sensors of disk and network traffic, and of the CPUs' frequency and temperatures.
 
-The traffic is read with psutil. Frequency and temperatures are read without psutil. For the
+The traffic is read with psutil. Frequency and temperatures are read without psutil: for the
 frequency, psutil reads three files per CPU (3.5 ms for 128 CPUs, instead of 1.5 ms). For
-temperatures, it reads all sensors and their limits, but not the chip's name, which is needed for
-``hw.id``.
+temperatures, psutil reads all sensors and their limits, but not the chip's name, which is needed
+for ``hw.id``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VIRTUAL: Final = (
 
 
 class Count(NamedTuple):
-    """Counter of a disk or network interface."""
+    """Counter of a disk or network interface, and its metric."""
 
     metric: Metric
     field: str
@@ -55,7 +55,7 @@ class Devices(NamedTuple):
 
 
 def real_disks(disks: Collection[str], sys: Path) -> list[str]:
-    """Return the physical disks, so that no byte counts twice.
+    """Return the physical disks among ``disks``, so that no byte counts twice.
 
     Partitions, RAID arrays and memory disks are excluded.
     """
@@ -65,9 +65,10 @@ def real_disks(disks: Collection[str], sys: Path) -> list[str]:
 
 
 def outer_interfaces(interfaces: Collection[str], sys: Path) -> list[str]:
-    """Return the physical network interfaces.
+    """Return the physical network interfaces among ``interfaces``.
 
-    A container has none: then all interfaces are returned that are not virtual by their names.
+    A container has none. Then all interfaces are returned whose names are not those of virtual
+    ones.
     """
     folder = sys / "class" / "net"
     real = [name for name in interfaces if os.path.exists(folder / name / "device")]
@@ -112,7 +113,7 @@ class DeviceSensor:
         """Return the counters of each selected device."""
         options = {self._kind.option: True, "nowrap": False}
         devices = read_psutil(self._kind.function, **options) or {}
-        # The filter runs only when devices have changed: it costs a system call per device.
+        # The filter runs only if devices have changed, because it costs a system call per device.
         if devices.keys() != self._seen:
             self._seen, self._shown = set(devices), self._kind.choose(devices, self._sys)
         return [
@@ -134,13 +135,16 @@ _DRIVERS: Final = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cputemp")
 _ZONES: Final = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal", "soc-thermal")
 """Types of CPU zones below ``/sys/class/thermal``, used if no driver is found."""
 _PART: Final = ("Core ", "Tccd")
-"""Label prefixes of single cores and chiplets, which are skipped: only packages are read."""
+"""Label prefixes of single cores and chiplets, which are skipped, because packages are read."""
 _INPUT: Final = re.compile(r"temp\d+_input")
 _MILLIDEGREES: Final = re.compile(rb"-?\d{1,6}\n?$")
 
 
 def find_thermometers(sys: Path) -> list[tuple[Path, dict[str, str]]]:
-    """Return the temperature file and labels of each CPU package, from drivers, else from zones."""
+    """Return the temperature file and labels of each CPU package.
+
+    They are read from drivers or, if no driver is found, from thermal zones.
+    """
     found = []
     for chip in entries(sys / "class" / "hwmon"):
         folder = sys / "class" / "hwmon" / chip
@@ -173,7 +177,7 @@ class HardwareSensor:
         self._thermometers = find_thermometers(sys)
 
     def read(self) -> list[Measurement]:
-        """Return the frequency in Hz and temperatures in °C; unreadable sensors are absent."""
+        """Return the frequency in Hz and temperatures in °C; unreadable values are absent."""
         texts = [(read_once(path), labels) for path, labels in self._thermometers]
         return self._frequency() + [
             Measurement(names.HW_TEMPERATURE.name, labels, int(text) / 1e3)
@@ -182,12 +186,11 @@ class HardwareSensor:
         ]
 
     def _frequency(self) -> list[Measurement]:
-        """Return the mean frequency over all CPUs; in virtual machines the hypervisor's value."""
+        """Return the mean frequency over all CPUs; in virtual machines, that of the hypervisor."""
         kilohertz = [number(read_once(path).strip()) for path in self._frequencies]
         hertz = [1e3 * speed for speed in kilohertz if speed]
         if not hertz:
-            # Fallback without cpufreq, as in most virtual machines: this file is long if there are
-            # many CPUs.
+            # Fallback without cpufreq, as in most virtual machines; long if there are many CPUs.
             text = read_once(self._cpuinfo)
             hertz = [1e6 * float(speed) for speed in _MEGAHERTZ.findall(text)]
         if not hertz:

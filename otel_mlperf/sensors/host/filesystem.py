@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FilesystemSensor:
-    """Sensor of the file system that contains ``folder``."""
+    """Sensor of the space on the file system that contains ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -46,7 +46,7 @@ class FilesystemSensor:
         return measured
 
     def close(self) -> None:
-        """Do nothing; no resource is open."""
+        """Do nothing, because no resource is open."""
 
 
 def _mountpoint(folder: str) -> str:

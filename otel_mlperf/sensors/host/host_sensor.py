@@ -1,6 +1,6 @@
 """Sensors of the whole host: CPUs, memory, stalls (PSI) and page faults.
 
-CPUs and memory are read with psutil. Stalls and page faults are read from ``/proc``, since psutil
+CPUs and memory are read with psutil. Stalls and page faults are read from ``/proc``, because psutil
 does not support them.
 """
 
@@ -33,13 +33,13 @@ _CPU_MODES: Final = {
 _CPU_LABELS: Final = {mode: {names.CPU_MODE: mode} for mode in _CPU_MODES}
 
 Times = dict[str, float]
-"""Seconds by mode."""
+"""Seconds of CPU time by mode."""
 
 
 def by_mode(times: Any) -> Times:
     """Return the seconds in each mode that the system reports, from psutil's CPU times.
 
-    Hardware and software interrupts are a single mode.
+    Hardware and software interrupts are combined in one mode.
     """
     return {
         mode: sum(getattr(times, field) for field in fields)
@@ -49,10 +49,10 @@ def by_mode(times: Any) -> Times:
 
 
 def shares(before: Times, now: Times) -> Times:
-    """Return each mode's share of the time between two readings; empty if no time passed.
+    """Return each mode's share of the CPU time between two readings; empty if no time passed.
 
-    share = time in the mode / time in all modes. Decreasing counters count as zero: in the kernel,
-    idle and iowait may decrease.
+    share = time in the mode / time in all modes. Counters that decreased count as zero, because the
+    kernel may decrease idle and iowait.
     """
     passed = {mode: max(0.0, now[mode] - before[mode]) for mode in now}
     total = sum(passed.values())
@@ -67,7 +67,7 @@ class CpuSensor:
         self._before: Times = {}
 
     def read(self) -> list[Measurement]:
-        """Return times, shares since the last reading, number of CPUs and load."""
+        """Return CPU times, their shares since the last reading, number of CPUs and load."""
         times = by_mode(read_psutil("cpu_times"))
         measured = self._of_each_cpu() if includes(self._level, "comprehensive") else _time(times)
         if times and self._before:
@@ -95,7 +95,6 @@ class CpuSensor:
         return online if len(online) == count else range(count)
 
     def _load(self) -> list[Measurement]:
-        """Return the load average over 1 minute; from level ``detailed`` also over 5 and 15."""
         wanted = [names.LOAD_1M]
         if includes(self._level, "detailed"):
             wanted += [names.LOAD_5M, names.LOAD_15M]
@@ -114,10 +113,9 @@ def by_state(memory: Any) -> dict[str, int]:
     """Return the bytes by state from psutil's ``virtual_memory``; the states sum to the total.
 
     used = total - free - buffers - cached. cached = page cache + reclaimable slabs, including
-    shared memory and tmpfs. psutil's ``used`` (total - available since version 7) and ``available``
-    are the states only on systems without buffers, such as macOS.
-
-    Empty if the counters are inconsistent, since the kernel does not read them at the same time.
+    shared memory and tmpfs. On systems without buffers, such as macOS, the states are only used
+    (total - available) and free (available). The result is empty if the counters are inconsistent,
+    because the kernel does not read them at the same time.
     """
     if not hasattr(memory, "buffers"):
         return {"used": memory.total - memory.available, "free": memory.available}
@@ -170,7 +168,7 @@ _STALL: Final = re.compile(
 )
 _RESOURCES: Final = ("cpu", "memory", "io")
 _UNDEFINED: Final = ("cpu", "full")
-"""Ignored line: the kernel writes only zeros, since a whole host cannot stall on its CPUs."""
+"""Line that is ignored, because a whole host cannot stall on its CPUs: it contains only zeros."""
 
 
 class Stall(NamedTuple):
@@ -201,7 +199,7 @@ class PressureSensor:
         self._vmstat = KeptFile(proc / "vmstat", may_lack=False) if is_detailed else None
 
     def read(self) -> list[Measurement]:
-        """Return stall times, shares of the last ten seconds, and at ``detailed`` page faults."""
+        """Return stall times, stall shares of the last 10 s, and at ``detailed`` page faults."""
         measured: list[Measurement] = []
         for resource, file in self._stalls.items():
             for kind, stall in parse_pressure(file.read()).items():
@@ -214,7 +212,7 @@ class PressureSensor:
         return measured + (_paging(self._vmstat.read()) if self._vmstat else [])
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files of the sensor."""
         for file in (*self._stalls.values(), self._vmstat):
             if file is not None:
                 file.close()
@@ -240,7 +238,7 @@ def _paging(text: bytes) -> list[Measurement]:
 class HostSensor:
     """Sensor of the host: CPUs, memory, disks and network.
 
-    On systems with ``/proc`` also stalls, paging, frequency and temperature.
+    On systems with ``/proc``, it also reads stalls, paging, frequency and temperature.
     """
 
     def __init__(self, level: Level = "detailed", *, proc: Path = PROC, sys: Path = SYS) -> None:
@@ -265,5 +263,5 @@ class HostSensor:
         return measured
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files of the sensor."""
         self._pressure.close()

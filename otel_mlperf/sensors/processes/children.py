@@ -1,7 +1,6 @@
 """Child processes of a training process: their roles, and the CPU time of ended children.
 
-Children are read from the kernel's lists: psutil scans all processes, at 30 times the cost.
-
+Children are read from the kernel's lists, because psutil scans all processes, at 30 times the cost.
 Children that start and end between two readings (such as DataLoader workers that are restarted each
 pass) are not observed. For all other children, the time after their last reading is not observed.
 The missing CPU time is derived from ``cutime`` and ``cstime`` (proc_pid_stat(5)): when a process
@@ -26,7 +25,7 @@ _TORCH_WORKER: Final = b"pt_data_worker"
 _SPAWNED: Final = b"--multiprocessing-fork"
 _FORK_SERVER: Final = b"multiprocessing.forkserver"
 _THREADS_EVERY: Final = 6
-"""Interval, in searches, at which children of threads other than the first are included."""
+"""Children of threads other than the first are included in each search of this number."""
 
 
 class Commands(NamedTuple):
@@ -38,9 +37,10 @@ class Commands(NamedTuple):
 
 
 def role_of(name: bytes, commands: Commands) -> Role:
-    """Return ``worker`` for a process started by multiprocessing, else ``other``.
+    """Return ``worker`` for a process started by multiprocessing, otherwise ``other``.
 
-    DataLoader workers are started by multiprocessing. They are recognized by any of these:
+    DataLoader workers are started by multiprocessing. A process is recognized as a worker by any
+    of:
 
     - the process name that PyTorch sets since 2.6,
     - the command line of a spawned process,
@@ -54,7 +54,7 @@ def role_of(name: bytes, commands: Commands) -> Role:
 
 
 class ChildFinder:
-    """Finder of a process's descendants, based on the kernel's lists of children."""
+    """Finder of the descendants of the process ``pid``, based on the kernel's lists of children."""
 
     def __init__(self, pid: int, proc: Path) -> None:
         self._pid, self._proc = pid, proc
@@ -62,7 +62,7 @@ class ChildFinder:
         self._looks = 0
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return descendants that are not in ``known``.
+        """Return the ids of descendants except ``known``, which earlier searches found.
 
         Processes in ``never`` and their descendants are excluded. Children of threads other than
         the first thread may be found a few searches later.
@@ -95,7 +95,7 @@ class ChildFinder:
                 yield child
 
     def role(self, pid: int, stat: Stat) -> Role:
-        """Return the role of the child ``pid``, given its statistics."""
+        """Return the role of the child ``pid``, derived from its name and command line."""
         own, parent = self._command(pid), self._command(stat.parent)
         return role_of(stat.command, Commands(own, parent, stat.parent == self._pid))
 
@@ -128,7 +128,7 @@ class EndedChildren:
     def unread(self, living: Iterable[Stat]) -> CpuTimes:
         """Return the total since the start, which never decreases, given all ``living`` processes.
 
-        Children that no process waits for are missing: orphans, and all children if the program
+        Children for which no process waits are missing: orphans, and all children if the program
         ignores ``SIGCHLD``.
         """
         user_s, system_s = -self._read.user_s, -self._read.system_s

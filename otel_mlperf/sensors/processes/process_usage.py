@@ -1,6 +1,6 @@
 """Resource use of one process, read from ``/proc``.
 
-psutil is not used: it reads three files for values that are in one line of ``stat`` (times,
+psutil is not used, because it reads three files for values that are in one line of ``stat`` (times,
 threads, start), and does not report faults, run delay or context switches of all threads.
 """
 
@@ -39,7 +39,7 @@ class Stat(NamedTuple):
     """Statistics of one process, summed over its threads."""
 
     command: bytes
-    """Name of the process: at most 15 bytes."""
+    """Name of the process, at most 15 bytes."""
     parent: int
     user_s: float
     system_s: float
@@ -50,12 +50,12 @@ class Stat(NamedTuple):
     start_s: float
     """Start of the process, in seconds since the start of the host."""
     minor_faults: int = 0
-    """Reported on Linux only."""
+    """Page faults without disk access; reported on Linux only."""
     major_faults: int = 0
 
 
 def parse_stat(text: bytes) -> Stat | None:
-    """Parse ``/proc/<pid>/stat``; None for any other text.
+    """Parse ``/proc/<pid>/stat``; return None for any other text.
 
     The command may contain blanks and brackets.
     """
@@ -93,9 +93,9 @@ def parse_statm(text: bytes) -> list[int]:
 
 
 def parse_switches(text: bytes) -> tuple[int, int] | None:
-    """Return a thread's voluntary and involuntary context switches.
+    """Return a thread's voluntary and involuntary context switches; None if they are missing.
 
-    ``text`` is that of ``/proc/<pid>/task/<tid>/status``; None if the counts are missing.
+    ``text`` is the content of ``/proc/<pid>/task/<tid>/status``.
     """
     voluntary = field(text, b"voluntary_ctxt_switches:")
     involuntary = field(text, b"nonvoluntary_ctxt_switches:")
@@ -136,7 +136,7 @@ class ThreadSums:
         """Return the sums, which never decrease; None if no thread can be read.
 
         Ended threads are included with their last values. Threads that start and end between two
-        readings are missing, since no file contains sums over ended threads.
+        readings are missing, because no file contains sums over ended threads.
         """
         threads: dict[str, Counts] = {}
         for thread in entries(self._tasks):
@@ -155,7 +155,7 @@ def _sum(counts: list[Counts]) -> Counts:
 
 
 Figures = dict[tuple["Metric", str], float]
-"""Values by metric and by the label that distinguishes the metric's points (mode, direction, …)."""
+"""Values by metric and by the label that distinguishes the metric's points, e.g. the CPU mode."""
 
 
 def figures_of(stat: Stat) -> Figures:
@@ -168,8 +168,7 @@ def figures_of(stat: Stat) -> Figures:
 
 
 _PSS_EVERY: Final = 12
-"""Readings between two updates of the proportional set size, for which the kernel walks all pages.
-"""
+"""Number of readings between updates of the PSS, for which the kernel walks all pages."""
 
 
 def read_pss_bytes(process: Path) -> int | None:
@@ -192,11 +191,11 @@ class ProcessFiles:
         self._pss: int | None = None
 
     def stat(self) -> Stat | None:
-        """Return the process's statistics; None after it has ended."""
+        """Return the process's statistics; None if the process has ended."""
         return parse_stat(self._stat.read())
 
     def figures(self, stat: Stat) -> Figures:
-        """Return the process's resource use at the level; unreadable values are absent."""
+        """Return the resource use that the level includes, given the process's latest statistics."""
         figures = figures_of(stat)
         memory = parse_statm(self._statm.read())
         if memory:

@@ -1,7 +1,7 @@
 """Readers of processes based on psutil, for systems without ``/proc``.
 
-Faults, run delay, context switches, proportional set size, the loop's thread and write calls are
-not available. On Linux, ``process_usage`` and ``children`` are used instead.
+Faults, run delay, context switches, proportional set size, the CPU time of the loop's thread and
+write calls are not available. On Linux, ``process_usage`` and ``children`` are used instead.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class PsutilProcess:
-    """Reader of one process with ``ProcessFiles``'s interface; unreadable values are absent."""
+    """Reader of one process, with the interface of ``ProcessFiles``."""
 
     def __init__(self, pid: int, level: Level) -> None:
         self._pid, self._is_detailed = pid, includes(level, "detailed")
         self._process: Any = None
 
     def stat(self) -> Stat | None:
-        """Return the process's statistics; None after it has ended."""
+        """Return the process's statistics; None if the process has ended."""
         with suppress(psutil.Error):
             self._process = self._process or psutil.Process(self._pid)
             # is_running() also detects that the process id was reused by another process.
@@ -36,7 +36,7 @@ class PsutilProcess:
         return None
 
     def figures(self, stat: Stat) -> Figures:
-        """Return the process's resource use at the level, given its latest statistics."""
+        """Return the resource use that the level includes, given the process's latest statistics."""
         figures, process = figures_of(stat), self._process
         with suppress(psutil.Error):
             memory = process.memory_info()
@@ -51,13 +51,13 @@ class PsutilProcess:
         return figures
 
     def loop_thread(self) -> None:
-        """Return None: CPU time and run delay of threads are not available."""
+        """Return None, because CPU time and run delay of threads are not available."""
 
     def write_calls(self) -> None:
-        """Return None: the number of write system calls is not available."""
+        """Return None, because the number of write system calls is not available."""
 
     def close(self) -> None:
-        """Do nothing; no resource is open."""
+        """Do nothing, because no resource is open."""
 
 
 def _read_stat(process: psutil.Process) -> Stat:
@@ -79,7 +79,7 @@ class PsutilChildFinder(ChildFinder):
     """Finder of a process's descendants that scans all processes of the system."""
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return descendants not in ``known``, without ``never`` and its processes' descendants."""
+        """Return descendants except ``known``, and except ``never`` with their descendants."""
         family = {self._pid}
         # A child that has just ended aborts the search; the next search finds the other children.
         with suppress(psutil.Error):

@@ -35,11 +35,11 @@ _LABELS: Final = {
     names.PROCESS_FAULTS: names.PAGING_FAULT,
 }
 _SETTLED_S: Final = 1.0
-"""Minimum age of a child to have executed its program after the fork."""
+"""Minimum age of a child, so that it has executed its own program after the fork."""
 
 
 class Circumstances(NamedTuple):
-    """Time of a reading, and resources of the machine; None: unknown."""
+    """Time of a reading, and resources of the machine; a resource that is not known is None."""
 
     clock_s: float
     uptime_s: float
@@ -49,18 +49,14 @@ class Circumstances(NamedTuple):
 
 
 class _Member:
-    """Process of a family, with its latest reading."""
-
     def __init__(self, reader: ProcessFiles | PsutilProcess, role: str) -> None:
         self._reader, self.role = reader, role
         self.figures: Figures = {}
         self.stat: Stat | None = None
-        """Statistics from the latest reading."""
         self.worked_s: float | None = None
-        """CPU time between the last two readings; None after the first reading."""
+        """CPU time between the last two readings; None if there was only one reading."""
 
     def read(self) -> Stat | None:
-        """Read the process and return its statistics; None if it has ended."""
         stat, before = self._reader.stat(), self.stat
         if stat is None:
             return None
@@ -69,11 +65,9 @@ class _Member:
         return stat
 
     def loop_thread(self) -> Scheduled | None:
-        """Return CPU time and run delay of the training loop's thread; None if unknown."""
         return self._reader.loop_thread()
 
     def write_calls(self) -> int | None:
-        """Return the process's number of write system calls; None if unknown."""
         return self._reader.write_calls()
 
     def close(self) -> None:
@@ -81,7 +75,7 @@ class _Member:
 
 
 class Family:
-    """Training process with its descendants."""
+    """Reader of a training process and its descendants."""
 
     def __init__(self, pid: int, level: Level, proc: Path, loop_thread: int | None = None) -> None:
         self._pid, self._level, self._proc = pid, level, proc
@@ -90,7 +84,7 @@ class Family:
         self._finder = finder(pid, proc)
         self._children: dict[int, _Member] = {}
         self._base: dict[str, Figures] = {}
-        """Sums of the counters of ended children, by role; other values are zero."""
+        """Sums of the counters of ended children, by role; values of other metrics are zero."""
         self._ended = EndedChildren()
         self._read_s: float | None = None
 
@@ -100,7 +94,10 @@ class Family:
         return PsutilProcess(pid, self._level)
 
     def read(self, now: Circumstances, never: Collection[int]) -> list[Measurement]:
-        """Return measurements of the process, and of its children by role; empty after its end."""
+        """Return measurements of the process, and of its children by role; empty after its end.
+
+        Processes in ``never`` do not count as children.
+        """
         stat = self._main.read()
         if stat is None:
             return []
@@ -153,8 +150,8 @@ class Family:
         for pid, child in list(self._children.items()):
             base = self._base[child.role]
             has_ended = child.read() is None
-            # If the child has ended, these are its last values. Counters stay in the sum, which
-            # must not decrease.
+            # If the child has ended, these are its last values. Counters stay in the sum, because a
+            # sum must not decrease.
             for (metric, label), value in child.figures.items():
                 base.setdefault((metric, label), 0.0)
                 if has_ended and metric.instrument == "counter":
@@ -167,8 +164,7 @@ class Family:
     def _adopt(self, pid: int, now: Circumstances) -> None:
         reader = self._open(pid)
         stat = reader.stat()
-        # Skip very young children: before exec a child has its parent's command line, which would
-        # result in a wrong role.
+        # Before exec, a child has its parent's command line, which would result in a wrong role.
         if stat is None or now.uptime_s - stat.start_s < _SETTLED_S:
             reader.close()
             return
@@ -201,7 +197,7 @@ class Family:
         return Measurement(metric.name, {**labels, names.PROCESS_ROLE: role}, value, self._pid)
 
     def leave_out(self, other: Family) -> None:
-        """Exclude an ended training process from the children, since its own family counted it."""
+        """Exclude an ended training process from the children: its own family counted it."""
         stat = other.last_stat()
         if stat is not None and stat.parent in (self._pid, *self._children):
             self._ended.leave_out(
@@ -209,11 +205,11 @@ class Family:
             )
 
     def last_stat(self) -> Stat | None:
-        """Return the last statistics of the ended process; None if it is running or never ran."""
+        """Return the ended process's last statistics; None if it is running or was never read."""
         return self._main.stat if self._main.read() is None else None
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files of the process and its children."""
         self._finder.close()
         for member in (self._main, *self._children.values()):
             member.close()
@@ -233,10 +229,11 @@ class ProcessSensor:
         clock: Callable[[], float] = time.monotonic,
         uptime_s: Callable[[], float] = host_uptime_s,
     ) -> None:
-        """``pids`` is called at each reading for the process ids; without it ``follow`` sets them.
+        """Create the sensor. ``pids``, if given, returns the process ids at each reading.
 
-        ``loop_threads`` returns the thread of each process's training loop. For processes that are
-        missing in it, the first thread is assumed.
+        Without ``pids``, ``follow`` sets the processes. ``loop_threads`` returns the thread of each
+        process's training loop, by process id. If a process is missing in it, its first thread is
+        assumed.
         """
         self._level, self._proc, self._clock, self._pids = level, proc, clock, pids
         self._loop_threads = loop_threads
@@ -244,16 +241,16 @@ class ProcessSensor:
         self._uptime_s = uptime_s
         memory = read_psutil("virtual_memory")
         self._host_bytes: int | None = memory and memory.total
-        # Without /proc there are no control groups: processes may use all CPUs.
+        # Without /proc there are no control groups, so that processes may use all CPUs.
         self._cpus = None if has_proc(proc) else read_psutil("cpu_count")
         self._families: dict[int, Family] = {}
         self._never: set[int] = set()
 
     def follow(self, pids: Collection[int]) -> None:
-        """Replace the set of observed training processes by ``pids``.
+        """Observe the training processes ``pids`` instead of those observed so far.
 
-        Observed processes and the reading process itself do not count as children of other
-        observed processes.
+        Observed processes and the reading process itself do not count as children of other observed
+        processes.
         """
         self._cgroups.follow(pids)
         for pid in [pid for pid in self._families if pid not in pids]:
@@ -280,7 +277,7 @@ class ProcessSensor:
         return measured
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files of processes and control groups."""
         self._cgroups.close()
         for family in self._families.values():
             family.close()

@@ -1,1 +1,1 @@
-"""NVIDIA GPUs, through NVML."""
+"""Sensor of NVIDIA GPUs, which are read with NVML."""

@@ -4,8 +4,8 @@ NVML is part of the driver. If NVML or the driver is missing, or their versions 
 sensor is off: it logs the reason once and retries every five minutes.
 
 A GPU that stops responding is absent from the readings and counted as lost. NVML is then restarted,
-at increasing intervals, until the GPU responds again. NVML calls may hang: the sensor must be read
-through ``TimedSensor``, which runs all of its code in a separate thread.
+at increasing intervals, until the GPU responds again. NVML calls may hang. Therefore the sensor
+must be read through ``TimedSensor``, which runs all of the sensor's code in a separate thread.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _UUID: Final = re.compile(rb"GPU UUID:\s*(GPU-[0-9a-f-]+)")
 def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
     """Return the GPUs that respond, in PCI bus order, and the number of unresponsive GPUs.
 
-    GPUs that this user has no permission for are in neither. ``Device.number`` is the index on the
-    machine, even if a control group hides some GPUs: otherwise the only GPUs of two tasks would
-    have the same number.
+    GPUs for which this user has no permission are in neither. ``Device.number`` is the index on the
+    machine, even if a control group hides some GPUs, because otherwise the only GPUs of two tasks
+    would have the same number.
 
     Raises:
         NVMLError: the number of GPUs cannot be read.
@@ -56,7 +56,7 @@ def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
 
 
 def _read_places(proc: Path) -> dict[str, int]:
-    """Return each GPU's index on the machine by UUID; the order is that of PCI addresses."""
+    """Return each GPU's index on the machine by UUID, in the order of PCI addresses."""
     folders = sorted((proc / "driver" / "nvidia" / "gpus").glob("*"))
     matches = (_UUID.search(read_once(folder / "information")) for folder in folders)
     return {uuid[1].decode(): number for number, uuid in enumerate(matches) if uuid}
@@ -101,7 +101,7 @@ LOST_S: Final = 5.0
 
 
 class NvmlSensor:
-    """Sensor of all NVIDIA GPUs, and of their use by training processes."""
+    """Sensor of all NVIDIA GPUs, and of the use of these GPUs by training processes."""
 
     def __init__(
         self,
@@ -113,8 +113,7 @@ class NvmlSensor:
     ) -> None:
         """``pids`` returns the ids of training processes, which have folders below ``proc``."""
         self.devices: tuple[Device, ...] = ()
-        """Detected devices, including lost ones; the tuple is replaced as a whole, so any thread
-        may read it."""
+        """Detected and lost devices; replaced as a whole, so that any thread may read the tuple."""
         self._level = level
         self._pids = pids
         self._proc = proc
@@ -125,8 +124,7 @@ class NvmlSensor:
         self._labels: dict[str, dict[str, str]] = {}
         self._lost: dict[str, tuple[Device, str]] = {}
         self._look_at_s: float | None = None
-        """Time of the next restart of NVML; None: all GPUs respond, or ``detect`` was not called.
-        """
+        """Time of the next restart of NVML; None if no restart is scheduled."""
         self._wait_s = LOST_S
         self._logged: set[str] = set()
         self._xids = Xids()
@@ -138,7 +136,7 @@ class NvmlSensor:
         return self._nvml is not None
 
     def read(self) -> list[Measurement]:
-        """Read all GPUs once."""
+        """Read all GPUs once, after a restart of NVML if one is due."""
         now_s = self._clock()
         if self._look_at_s is not None and now_s >= self._look_at_s:
             self._look(now_s)

@@ -1,10 +1,10 @@
 """Tables of the values of an NVIDIA GPU: NVML calls, field ids, units and throttling reasons.
 
-``CALLS`` contains one NVML function per entry, and its conversion into metrics. ``VALUES`` contains
-field ids, all of which are read with a single NVML call. Ids above 198 are not used: their meaning
-depends on the versions of driver and library. PCIe throughput is not read: its call blocks for
-20 ms per direction and returns a rate, not a counter. Throttling reasons have the names that
-``nvidia-smi`` prints for ``clocks_event_reasons``.
+Each entry of ``CALLS`` contains one NVML function and the conversion of its result into metrics.
+``VALUES`` contains field ids, all of which are read with a single NVML call. Ids above 198 are not
+used, because their meaning depends on the versions of driver and library. PCIe throughput is not
+read, because its call blocks for 20 ms per direction and returns a rate, not a counter. Throttling
+reasons have the names that ``nvidia-smi`` prints for ``clocks_event_reasons``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REASONS: Final = {
 
 ALL: Final = sum(REASONS)
 OTHER: Final = "other"
-"""Reason for all bits that are missing in ``REASONS``."""
+"""Reason for all bits of the mask that are missing in ``REASONS``."""
 
 POLICIES: Final = {
     "power": 0,
@@ -47,13 +47,14 @@ POLICIES: Final = {
     "low_utilization": 4,
     "reliability": 5,
 }
-"""Policies with a throttling time in NVML, by the id of the policy in NVML."""
+"""Policies for which NVML reports a throttling time, with their ids in NVML."""
 
 
 def find_reasons(active: int, supported: int = ALL) -> dict[str, bool]:
-    """Return for each supported reason whether it is active; unknown bits only if active.
+    """Return, by throttling reason, whether the reason is active.
 
-    Both arguments are bit masks.
+    Both arguments are bit masks. All ``supported`` and active reasons are included; OTHER is
+    included only if an unknown bit is active.
     """
     reasons = {
         name: bool(active & bit) for bit, name in REASONS.items() if (active | supported) & bit
@@ -68,7 +69,7 @@ PSTATE_UNKNOWN: Final = 32
 
 
 class FieldValue(NamedTuple):
-    """Number that NVML returns for a field id."""
+    """Value of a GPU that NVML returns for a field id, and its conversion into a metric."""
 
     name: str
     level: Level
@@ -99,9 +100,9 @@ def _decoder(nvml: ModuleType, gpu: Handle) -> list[Said]:
 
 
 def read_memory(nvml: ModuleType, gpu: Handle) -> list[Said]:
-    """Read the memory of a GPU or an instance: used, total, and reserved by the driver.
+    """Return the used, total and reserved memory of a GPU or MIG instance.
 
-    Used memory does not include reserved memory.
+    Memory that the driver has reserved does not count as used.
     """
     # Version 1 of this call would include memory reserved by the driver in used memory.
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2)

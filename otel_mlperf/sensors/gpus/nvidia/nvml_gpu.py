@@ -35,14 +35,13 @@ UNKNOWN_S: Final = 300.0
 INVALID_ARGUMENT: Final = 2
 UNKNOWN: Final = 999
 STAYS: Final = frozenset({INVALID_ARGUMENT, 3, 4, 13, 22, 25, 26})
-"""Error codes that are permanent: not supported, no permission, no such function, and similar."""
+"""NVML error codes that are permanent: not supported, no permission, no such function and so on."""
 GONE: Final = frozenset({1, 9, 10, 15, 16, 28})
-"""Error codes of a lost device: uninitialized, no driver, timeout, lost, reset required, not found.
-"""
+"""NVML error codes of a lost device: no driver, timeout, lost, reset required and so on."""
 
 
 class Refusals:
-    """Values that one GPU refuses, by the name of the call, and the times of retries."""
+    """Values that one GPU refuses, by the name of their call, and the times of retries."""
 
     def __init__(self, nvml: ModuleType, uuid: str, said: set[str]) -> None:
         """``said`` is the set of logged refusals, shared by all objects for the same GPU."""
@@ -54,7 +53,7 @@ class Refusals:
         self._unlogged: dict[str, list[str]] = {}
 
     def is_on(self, name: str, now_s: float) -> bool:
-        """Return whether the value ``name`` should be read now."""
+        """Return whether the value ``name`` should be read at ``now_s``."""
         return now_s >= self._off_until_s.get(name, -math.inf)
 
     def answered(self, name: str) -> None:
@@ -86,7 +85,7 @@ class Refusals:
             self._unlogged.setdefault(str(self._nvml.NVMLError(code)), []).append(name)
 
     def say(self) -> None:
-        """Log all refusals since the last call in one line."""
+        """Log all refusals since the last call of this method in one line."""
         if self._unlogged:
             reasons = "; ".join(
                 f"{', '.join(names)} ({why})" for why, names in self._unlogged.items()
@@ -112,7 +111,7 @@ class GpuHandles(NamedTuple):
 
 
 class Gpu:
-    """GPU that responds; must be discarded after ``read`` has raised an error."""
+    """Reader of a GPU that responds; must be discarded if ``read`` has raised an error."""
 
     def __init__(self, nvml: ModuleType, handles: GpuHandles, level: Level, said: set[str]) -> None:
         """``said`` is the set of logged refusals, shared by all objects for the same GPU."""
@@ -142,7 +141,7 @@ class Gpu:
         return measured
 
     def log_refusals(self) -> None:
-        """Log the values that the GPU has refused since the last call."""
+        """Log the values that the GPU has refused since the last call of this method."""
         self._refusals.say()
 
     def ask(
@@ -153,6 +152,8 @@ class Gpu:
         now_s: float,
     ) -> list[T]:
         """Return the result of the NVML call ``question``; empty if the device refuses the call.
+
+        ``name`` identifies the value, so that a refused value is not read again too early.
 
         Raises:
             NVMLError: the GPU is lost.
@@ -200,7 +201,7 @@ class Gpu:
 
 
 def _wraps(value: FieldValue, answer: Any) -> bool:
-    """Return whether a value is a 32-bit byte counter, which wraps several times between passes."""
+    """Return whether a value is a 32-bit byte counter, which would wrap between two passes."""
     return value.metric is names.GPU_IO and answer.valueType == _UNSIGNED_INT
 
 
@@ -216,7 +217,7 @@ class GpuProcesses:
         self._seen_us: dict[str, int] = {}
 
     def read(self, gpu: Gpu, ours: Collection[int], now_s: float) -> list[Measurement]:
-        """Read the use of ``gpu`` by the processes ``ours``.
+        """Return the measurements of the use of ``gpu`` by the processes ``ours`` (process ids).
 
         Raises:
             NVMLError: the GPU is lost.
@@ -235,7 +236,7 @@ class GpuProcesses:
         }
         measured = []
         for process in gpu.ask("memory of processes", _read_processes, gpu.handle, now_s):
-            # None: the driver does not report the memory. Zero would be a wrong value.
+            # If the driver does not report the memory, the value is None; zero would be wrong.
             if process.pid not in ours or process.usedGpuMemory is None:
                 continue
             place = places.get((process.gpuInstanceId, process.computeInstanceId))
@@ -288,7 +289,7 @@ MOST_XIDS: Final = 1000
 
 
 class Xids:
-    """Counts of XID errors per GPU, preserved when NVML is restarted."""
+    """Counts of XID errors by GPU, which are preserved if NVML is restarted."""
 
     def __init__(self) -> None:
         self._labels: dict[str, dict[str, str]] = {}
@@ -319,7 +320,7 @@ class Xids:
             self._counts.setdefault(uuid, 0)
 
     def read(self, nvml: ModuleType) -> list[Measurement]:
-        """Return the counts, including errors reported since the last pass."""
+        """Return the error counts since the first registration, and the last error of each GPU."""
         self._take(nvml)
         measured = []
         for uuid, count in self._counts.items():
