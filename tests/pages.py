@@ -118,9 +118,9 @@ def condition(rule):
     """The rule's summary, with its threshold in the place of the value, and its times."""
     value = {"above": Over, "below": Under}[rule.comparison](rule.threshold)
     labels = {label.replace(".", "_"): ", ".join(values) for label, values in rule.measured.where}
-    words = {"hw_name": "a GPU", "ml_section_name": "of a name"} | labels
+    words = {"hw_name": "a GPU", "ml_section_name": "NAME"} | labels
     words["system_filesystem_mountpoint"] = ""
-    said = rule.summary.format(value=value, **words).removeprefix("only ").replace(" ()", "")
+    said = rule.summary.format(value=value, **words).replace("only ", "").replace(" ()", "")
     lasting = [f"for {time(rule.for_s)}"] if rule.for_s else []
     within = [f"within {time(rule.over_s)}"] if rule.over_s else []
     return ", ".join([said[0].upper() + said[1:], *lasting, *within])

@@ -131,13 +131,19 @@ def _finding(still: _Standing, numbers: RunNumbers) -> Finding:
         "over_ns": rank.over_s * 1e9,
     }
     costliest = most_uncovered(numbers)
-    doing = "for a disk, a network, a lock, another process, or asleep"
+    doing = (
+        "outside all sections (waiting for a disk, the network, a lock or another process, or "
+        "sleeping)"
+    )
     most = _MOST_SAVED * still.share
     if still.writes is not None:
         evidence["writes"] = still.writes
     if still.is_writing:
         # Passing work to another process is a write, too: the reason of the wait is unknown.
-        doing += f"; it writes {still.writes:.1f} times a step, to files, pipes or a terminal"
+        doing += (
+            f"; the process makes {still.writes:.1f} write calls per step, to files, pipes or a "
+            "terminal"
+        )
         most = max(most, _MOST_WRITTEN * numbers.uncovered)
     return Finding(
         id=row.id,

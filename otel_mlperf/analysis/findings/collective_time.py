@@ -57,12 +57,13 @@ class _Counted(NamedTuple):
         """Return the end of the summary."""
         said = []
         if self.collectives is not None:
-            said.append(f"{self.collectives:,.0f} for each update")
+            said.append(f"{self.collectives:,.0f} collectives per update")
         if self.buckets is not None and self.gradients_bytes is not None:
             said.append(
-                f"{self.gradients_bytes / 2**20:,.1f} MiB of gradients in {self.buckets:.0f}"
+                f"{self.gradients_bytes / 2**20:,.1f} MiB of gradients in "
+                f"{self.buckets:.0f} bucket{'s' if round(self.buckets) != 1 else ''}"
             )
-        return "".join(f", {one}" for one in said)
+        return "".join(f"; {one}" for one in said)
 
     @property
     def advice(self) -> str:
@@ -70,7 +71,7 @@ class _Counted(NamedTuple):
         others = (self.collectives or 0.0) - (self.buckets or 0.0)
         if others < _MANY:
             return ""
-        return f"{others:,.0f} of them for each update are not DDP's gradients: start there. "
+        return f"Start with the {others:,.0f} collectives per update without DDP's gradients. "
 
     @property
     def evidence(self) -> dict[str, float]:
@@ -102,8 +103,8 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=f"{row.summary.format(value=share)}: {moving:.0%} likely moving data, "
-            f"{waiting:.0%} waiting for late ranks{counted.words}",
+            summary=f"{row.summary.format(value=share)}: likely {moving:.0%} for data transfer, "
+            f"{waiting:.0%} for waiting for late ranks{counted.words}",
             action=counted.advice + row.action,
             evidence={
                 "share": share,
@@ -149,7 +150,8 @@ def _find_unseen(numbers: RunNumbers, step_ns: float) -> list[Finding]:
             id=row.id,
             severity=row.severity,
             summary=row.summary.format(value=share)
-            + f": likely that of every rank, most of it in {section}{counted.words}",
+            + " on every rank, likely: the main thread is blocked for that time, mostly in "
+            f"{section}{counted.words}",
             action=row.action,
             evidence={"share": share} | counted.evidence,
             where=Where(section=section),

@@ -45,19 +45,19 @@ def find_losses(numbers: RunNumbers) -> list[Finding]:
 _TORCH: Final = "torch"
 """Integration that infers steps; it is enabled when the program has imported torch."""
 _PARTS: Final = {
-    names.FORWARD: "forward",
-    names.BACKWARD: "backward",
+    names.FORWARD: "forward pass",
+    names.BACKWARD: "backward pass",
     names.OPTIMIZER: "optimizer step",
 }
 """Sections that identify an iteration of a training loop, and their displayed names."""
 _PROCESSES: Final = (
-    "Steps are inferred in the program's main thread and in ranks of a process group. Call "
-    "`om.start()` in the function that each process runs, and write `with om.step():` around one "
-    "iteration of its loop."
+    "Steps are inferred only in the program's main thread and in ranks of a process group. Call "
+    "`om.start()` in the function that each process runs, and write `with om.step():` around "
+    "one iteration of the loop."
 )
 _FORKS: Final = (
-    "Call `om.start()` in the process that makes the steps: after the fork, in a daemon after it "
-    "has detached."
+    "Call `om.start()` in the process that runs the steps: after the fork, and in a daemon "
+    "after it has detached."
 )
 
 
@@ -119,8 +119,8 @@ def _forked_steps(numbers: RunNumbers) -> list[Finding]:
     found = Finding(
         id=row.id,
         severity=row.severity if is_all else "info",
-        summary=f"{steps:,} step{'s' if steps > 1 else ''} in processes forked after om.start: "
-        "sections of the run, in none of its steps",
+        summary=f"processes forked after om.start ran {steps:,} step{'s' if steps > 1 else ''}, "
+        "recorded as sections of the run and not as steps",
         action=_FORKS,
         evidence={"forked_steps": float(steps)},
     )
@@ -133,7 +133,7 @@ def _beside_steps(elsewhere: _Elsewhere) -> list[Finding]:
         Finding(
             id=row.id,
             severity="info",
-            summary=f"{said}, which no step contains",
+            summary=f"{said} ran outside all steps",
             action=row.action,
             evidence={"updates": float(elsewhere.updates), "loops": float(elsewhere.loops)},
         )
@@ -166,4 +166,5 @@ def _count_calls(numbers: RunNumbers) -> dict[str, int]:
 def _told(count: int, word: str) -> str:
     if not count:
         return f"no {word}"
-    return f"{count:,} {word}{'s' if ' ' in word and count > 1 else ''}"
+    plural = "es" if word.endswith("s") else "s"
+    return f"{count:,} {word}{plural if count > 1 else ''}"

@@ -145,7 +145,7 @@ _GRAVE: Final = 0.1
 _LEAST_NS: Final = 1_000_000
 """Minimum length of a stall with a smaller share: a loop of very short steps has other
 costs, too."""
-_LOST: Final = ", of which {share:.1%} are lost: the GPU works in the meantime"
+_LOST: Final = "; only {share:.1%} is lost, because the GPU works in the meantime"
 _MOST_LOST: Final = 0.9
 """Part of a stall from which the whole stall counts as lost."""
 _SURE: Final = 2.0
@@ -181,7 +181,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
         return []
     costliest = most_uncovered(numbers) if section == UNTRACKED else None
     cause = cause_of(costliest.call, has_gpu=numbers.uses_gpu) if costliest else None
-    shown_as = "no section" if section == UNTRACKED else section
+    shown_as = "untracked time" if section == UNTRACKED else section
     told = stalled_ns / all_ns
     words = {"period": comb.period, "times": stall / usual, "section": shown_as, "value": told}
     lost = _LOST.format(share=share) if share < _MOST_LOST * told else ""

@@ -34,7 +34,7 @@ _LEAST_LONGEST: Final = 0.1
 _MOST_SET_UP: Final = 0.4
 """Maximum share of the run that can be saved: model, data and libraries have to be loaded in any
 case."""
-_NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
+_NO_LINE: Final = "Set OTEL_MLPERF_READINGS=detailed to report the most expensive line."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
 """Categories that are not part of a set-up, or do not name a part of it."""
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
@@ -62,7 +62,7 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=row.summary.format(value=ledger.goodput, most=f"{most}, {share:.0%}"),
+            summary=row.summary.format(value=ledger.goodput, most=f"{most} ({share:.0%})"),
             action=row.action,
             evidence={"goodput": ledger.goodput, "wall_ns": ledger.wall_ns, "most": share},
             gain=Gain(low=0.0, high=share, of="run"),
@@ -87,8 +87,8 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     longest = numbers.store.rows(_LONGEST, around=_NO_SET_UP)
     name, own_ns = longest[0] if longest else ("", 0.0)
     is_named = own_ns >= _LEAST_LONGEST * spent_ns
-    where = f", {own_ns / 1e9:.1f} s of it in {shown(name)}" if is_named else ""
-    where += ending_with(of_line, line)
+    where = f", of which {own_ns / 1e9:.1f} s are in {shown(name)}" if is_named else ""
+    where += ending_with(of_line, line, of="the set-up")
     most = min(_MOST_SET_UP, share * of_line if line else share)
     return [
         Finding(
@@ -138,17 +138,17 @@ _COLLECTED: Final = 0.8
 """Minimum part of the collections' time that can be saved."""
 _LEAST_OF_LINES, _MOST_OF_LINES = 0.7, 1.2
 """Minimum and maximum part of the time of the program's lines that can be saved."""
-_OF_LIBRARY: Final = "It computes with {library} on the CPU. "
+_OF_LIBRARY: Final = "That line computes with {library} on the CPU. "
 _GRAVE: Final = 0.3
 """Validation above this share of the run is a warning; less may be intended."""
 _AROUND: Final = (
-    ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
+    ": {saved:.0%} for saving, {around:.0%} for related work such as renaming and removing files"
 )
 _LEAST_AROUND: Final = 0.02
 """Minimum share of the run around checkpoints to be mentioned."""
 _LINE: Final = (
-    "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
-    "around it measures its time."
+    "Run that line less often, or for a whole batch in one operation. Put `with om.span(...)` "
+    "around that line to measure its time."
 )
 _SHORTEST_NS: Final = 10_000_000_000
 """Minimum duration of a run for meaningful shares: in shorter runs set-up and end dominate."""

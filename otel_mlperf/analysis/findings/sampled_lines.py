@@ -31,10 +31,10 @@ _KNOWN: Final = 0.1
 """Minimum share of a line's samples in calls of its kind: other samples are between the calls."""
 _LEAST_SAVED: Final = 0.75
 _LEAST_SAVED_BESIDE: Final = 0.5
-_LIKELY: Final = "likely in {call} ({place})"
+_LIKELY: Final = ", likely in {call} ({place})"
 _WAITING: Final = ("sync_in_loop", "blocked_loop")
 """Findings without a gain while a GPU works concurrently."""
-_STANDS: Final = "{doing}, most of it in {call} ({place})"
+_STANDS: Final = "{doing}, most of that time in {call} ({place})"
 
 
 @once_a_run
@@ -94,7 +94,7 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
     summary = row.summary.format(**words)
     around = 0.0 if has_gpu else _around(lines, most, rank, numbers)
     if around > won + unsure:
-        summary += f"; with the rest of that function {around:.0%}"
+        summary += f"; together with the rest of that function {around:.0%} of a step"
         evidence["share_of_function"] = around
         gain = replace(gain, high=around).narrowed()
     return share, Finding(

@@ -164,7 +164,10 @@ def _straggler(
     words = {"rank": rank, "section": section, "value": times}
     said = row.summary.format(**words)
     if not usual:
-        said = f"rank {rank} likely delays the other ranks: only it has {section}"
+        said = (
+            f"rank {rank} likely delays the other ranks: it spends time in {section}, "
+            "the median rank does not"
+        )
     return Finding(
         id=row.id,
         severity=row.severity,
