@@ -119,9 +119,9 @@ def condition(rule):
     """Return the rule's summary with its threshold instead of the value, and its times."""
     value = {"above": Over, "below": Under}[rule.comparison](rule.threshold)
     labels = {label.replace(".", "_"): ", ".join(values) for label, values in rule.measured.where}
-    words = {"hw_name": "a GPU", "ml_section_name": "of a name"} | labels
+    words = {"hw_name": "a GPU", "ml_section_name": "NAME"} | labels
     words["system_filesystem_mountpoint"] = ""
-    said = rule.summary.format(value=value, **words).removeprefix("only ").replace(" ()", "")
+    said = rule.summary.format(value=value, **words).replace("only ", "").replace(" ()", "")
     lasting = [f"for {time(rule.for_s)}"] if rule.for_s else []
     within = [f"within {time(rule.over_s)}"] if rule.over_s else []
     return ", ".join([said[0].upper() + said[1:], *lasting, *within])
@@ -164,20 +164,20 @@ def alerts_alone():
 
 EXAMPLES = {
     "all": "M", "call": "*call*", "cpus": "M", "dataset": "the data set", "device": "GPU",
-    "each": "T ms", "grown": "N MiB", "host": "M", "longest": "", "most": "*loss*, Y %",
+    "each": "T ms", "grown": "N MiB", "host": "M", "longest": "", "most": "*loss* (Y %)",
     "of": "the process", "others": "N", "padding": "Y %", "passes": "N", "period": "N",
     "place": "*file:line*", "rank": "R", "reason": "its samples take longer", "runnable": "N",
-    "section": "*section*", "seen": "N forward, X backward, no optimizer step", "spent": "T",
-    "steps": "N", "threads": "K", "time": "T s", "times": "Y", "what": "samples", "where": "",
+    "section": "*section*", "seen": "N forward passes, X backward passes, no optimizer step", "spent": "T",
+    "steps": "N", "threads": "K", "time": "T s", "times": "Y", "what": "samples",
     "worker": "W", "workers": "num_workers=K",
 }  # fmt: skip
 """Fields of summaries and actions, each with an example or a letter, so that they can be read."""
 EXAMPLES_OF = {
-    ("blocked_loop", "doing"): "asleep, or waiting for a disk, a network, a lock or a process",
-    ("cold_start", "what"): "each of N passes through the data set begins with a batch of T ms",
-    ("small_operators", "how"): "N operations of T µs each in a backward pass",
-    ("sync_in_loop", "doing"): "on results that it requests",
-    ("transfer", "how"): "from memory that is not pinned",
+    ("blocked_loop", "doing"): "sleeping, or waiting for a disk, the network, a lock or a process",
+    ("cold_start", "what"): "the first batch of each of N passes through the data set takes T ms",
+    ("small_operators", "how"): "a backward pass runs N operations of T µs each",
+    ("sync_in_loop", "doing"): "on fetching results",
+    ("transfer", "how"): ": most of the copied memory is not pinned",
 }
 """Examples for one finding only, by its id and the field."""
 

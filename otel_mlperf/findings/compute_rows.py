@@ -13,11 +13,13 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "the loop likely spends {value:.0%} of a step {doing}, most of it in {call} ({place})"
+            "the loop likely spends {value:.0%} of a step {doing}, most of that time in {call} "
+            "({place})"
         ),
         action=(
-            "Do it only every N steps, or in another thread: keep losses as tensors and call "
-            ".item() when they are printed, log and write in batches, flush rarely."
+            "Move output, file access and .item() to every N steps or to another thread: keep "
+            "losses as tensors, call .item() only for printed values, log and write in batches, "
+            "and flush rarely."
         ),
         of_ended=True,
     ),
@@ -26,12 +28,10 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         name="BlockedLoop",
         severity="warning",
         threshold=0.1,
-        summary=(
-            "for {value:.0%} of a step the loop is blocked outside of all sections: likely {doing}"
-        ),
+        summary=("the loop is blocked for {value:.0%} of a step, likely {doing}"),
         action=(
-            "Write, log, send and save in batches every N steps, or in another thread, and flush "
-            "rarely; request results from other processes before they are needed."
+            "Write, log, send and save in batches every N steps or in another thread, and flush "
+            "rarely. Request results from other processes before the loop needs these results."
         ),
         of_ended=True,
     ),
@@ -41,13 +41,13 @@ SAMPLED_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "converting between tensors, arrays and Python numbers likely takes {value:.0%} of a "
-            "step, most of it {call} ({place})"
+            "conversions between tensors, arrays and Python numbers likely take {value:.0%} of "
+            "a step, most of that time in {call} ({place})"
         ),
         action=(
-            "Keep data in tensors: operate on whole tensors instead of their elements, convert once"
-            " before the loop, use torch.from_numpy() instead of lists, and avoid .tolist(), "
-            ".numpy() and .item() on values that become tensors again."
+            "Keep data in tensors: operate on whole tensors instead of single elements, convert "
+            "data once before the loop, use torch.from_numpy() instead of lists, and avoid "
+            ".tolist(), .numpy() and .item() on values that are converted back to tensors."
         ),
         of_ended=True,
     ),
@@ -61,12 +61,14 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.05,
         summary=(
-            "torch.compile recompiles in {steps} of {all} steps: {value:.0%} of the steps' time"
+            "torch.compile recompiles in {steps} of {all} steps: compilation takes {value:.0%} "
+            "of the time of all steps"
         ),
         action=(
-            "Likely shapes or arguments change: pad batches to a few sizes, drop the last one "
-            "(drop_last=True), use torch.compile(dynamic=True) or torch._dynamo.mark_dynamic(), and"
-            " pass changing numbers as tensors. TORCH_LOGS=recompiles shows the reason."
+            "Shapes or arguments likely change: pad batches to a few sizes, drop the last "
+            "incomplete batch (drop_last=True), use torch.compile(dynamic=True) or "
+            "torch._dynamo.mark_dynamic(), and pass changing numbers as tensors. "
+            "TORCH_LOGS=recompiles logs the reason of each recompilation."
         ),
         of_ended=True,
     ),
@@ -77,10 +79,11 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.35,
         summary="the model likely runs too many small operators: {how}",
         action=(
-            "Compute a whole batch or sequence with one operation instead of a Python loop over its"
-            " items (torch.stack, bmm, nn.LSTM instead of cells, torch.vmap), use larger batches, "
-            "or torch.compile(); on a GPU with mode='reduce-overhead' or torch.cuda.graph(), and an"
-            " optimizer with fused=True."
+            "Compute a whole batch or sequence with one operation instead of a Python loop "
+            "(torch.stack, bmm, torch.vmap, nn.LSTM instead of nn.LSTMCell), use larger "
+            "batches, or use torch.compile(). On a GPU, use "
+            "torch.compile(mode='reduce-overhead') or torch.cuda.graph(), and an optimizer with "
+            "fused=True."
         ),
         of_ended=True,
     ),
@@ -90,12 +93,13 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.05,
         summary=(
-            "torch's anomaly detection is on: it keeps the stack of each operation and, by default,"
-            " checks its gradient for NaN: likely at least {value:.0%} of a step"
+            "PyTorch's anomaly detection is on: storing the stack of each operation and "
+            "checking gradients for NaN (the default) likely take at least {value:.0%} of a step"
         ),
         action=(
-            "Switch it off for training; switch it on only to repeat the steps in which NaN "
-            "occurred, from the checkpoint before them."
+            "Disable anomaly detection for training (torch.autograd.set_detect_anomaly(False)). "
+            "Enable anomaly detection only to repeat the steps in which NaN occurred, from the "
+            "last checkpoint before these steps."
         ),
         of_ended=True,
     ),
@@ -109,9 +113,9 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
             "would likely save {value:.0%} of a step"
         ),
         action=(
-            "Use torch.set_float32_matmul_precision('high') (TF32), or run the forward pass under "
-            "torch.autocast('cuda', torch.bfloat16), which speeds up its other operations, too; "
-            "check the loss afterwards."
+            "Use torch.set_float32_matmul_precision('high') (TF32), or run the forward pass "
+            "under torch.autocast('cuda', torch.bfloat16), which also speeds up other "
+            "operations. Check the loss afterwards."
         ),
         of_ended=True,
     ),
@@ -121,13 +125,13 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=1.0,
         summary=(
-            "the CUDA allocator requests memory from the driver {value:.1f} times a step, as if its"
-            " cache were emptied in between"
+            "the CUDA allocator requests memory from the driver {value:.1f} times per step: "
+            "likely the loop empties the allocator's cache, or tensor sizes vary"
         ),
         action=(
-            "Remove torch.cuda.empty_cache() from the loop: cached memory is reused, and releasing "
-            "it waits for the GPU. If batches have many sizes, use few sizes or "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+            "Remove torch.cuda.empty_cache() from the loop: the allocator reuses cached memory, "
+            "and releasing memory waits for the GPU. If batches have many sizes, pad them to a "
+            "few sizes or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
         ),
         of_ended=True,
     ),

@@ -21,18 +21,19 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="the GPU idles for {value:.0%} of a step",
         action=(
-            "Check what the host does between the sections that launch GPU work: loading, copies, "
-            "logging, .item(). Prefetch, move it to another thread, or do it only every N steps."
+            "Check what the host does between the sections that launch GPU work (data loading, "
+            "copies, logging, .item()). Prefetch data, and move other work to another thread or "
+            "to every N steps."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.STEP_GPU_IDLE),
         per=MeasuredSeries(metric=names.STEP_GPU),
         over_s=MINUTE_S,
         alert=Alert(
-            summary="The GPUs of run {{ $labels.ml_run_name }} idle within its steps.",
+            summary="The GPUs of run {{ $labels.ml_run_name }} are idle during steps.",
             description=(
-                "For {{ $value | humanizePercentage }} of a step they are in none of the sections "
-                "that launch GPU work."
+                "{{ $value | humanizePercentage }} of the GPU time of a step is outside the "
+                "sections that launch GPU work."
             ),
             dashboard="otel-mlperf-training-run",
             after="10m",
@@ -57,10 +58,10 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         alert=Alert(
             labels=(names.HOST_NAME,),
             over="10m",
-            summary="{{ $labels.hw_name }} of {{ $labels.host_name }} has little to do.",
+            summary="{{ $labels.hw_name }} of {{ $labels.host_name }} is underused.",
             description=(
-                "It had work for {{ $value | humanizePercentage }} of the last ten minutes. Set-up "
-                "and validation by the CPU look the same."
+                "A kernel ran on this GPU for {{ $value | humanizePercentage }} of the last ten "
+                "minutes. Set-up and validation on the CPU also trigger this alert."
             ),
             dashboard="otel-mlperf-gpus",
             after="10m",
@@ -73,8 +74,8 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="{hw_name} is throttled: {ml_accelerator_throttle_reason}",
         action=(
-            "Check cooling and power supply of the machine: a synchronous job is only as fast as "
-            "its slowest GPU. Move the job off the node until it is repaired."
+            "Check the cooling and power supply of the machine: a synchronous job is only as "
+            "fast as its slowest GPU. Move the job to another node until this node is repaired."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.THROTTLE, where=((names.THROTTLE_REASON, _SLOWING),)),
@@ -88,13 +89,12 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
                 "$labels.ml_accelerator_throttle_reason }}."
             ),
             description=(
-                "In {{ $value | humanizePercentage }} of the readings of the last five "
-                "minutes its clocks were held down. A synchronous job is as slow as its "
-                "slowest GPU."
+                "The clocks were throttled in {{ $value | humanizePercentage }} of the readings "
+                "of the last five minutes. A synchronous job is only as fast as its slowest GPU."
             ),
             dashboard="otel-mlperf-gpus",
             after="5m",
-            because="A power cap is usual at full load, and idling is no throttling.",
+            because="A power cap is normal at full load; idling is not throttling.",
             threshold=0.5,
         ),
     ),
@@ -104,18 +104,21 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=3,
         comparison="below",
-        summary="{hw_name} is {value:.0f} degrees below the temperature at which it slows down",
-        action="Check the cooling of the machine: fans, air flow, dust, hot neighbours.",
+        summary="{hw_name} is {value:.0f} °C below the temperature at which its clocks are "
+        "throttled",
+        action="Check the cooling of the machine: fans, air flow, dust, hot neighbors.",
         of_ended=True,
         measured=MeasuredSeries(metric=names.TEMPERATURE_MARGIN),
         by=_GPU,
         for_s=10,
         alert=Alert(
             labels=(names.HOST_NAME,),
-            summary=("{{ $labels.hw_name }} of {{ $labels.host_name }} is about to slow down."),
+            summary=(
+                "{{ $labels.hw_name }} of {{ $labels.host_name }} is close to thermal throttling."
+            ),
             description=(
-                "It is {{ $value | humanize }} degrees below the temperature at which "
-                "its clocks fall."
+                "The GPU is {{ $value | humanize }} °C below the temperature at which its "
+                "clocks are throttled."
             ),
             dashboard="otel-mlperf-gpus",
             after="5m",
@@ -128,8 +131,8 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.97,
         summary="{value:.0%} of the memory of {hw_name} is in use",
         action=(
-            "The next peak may not fit: use a smaller batch or activation checkpointing, or check "
-            "what else runs on the GPU."
+            "Use a smaller batch or activation checkpointing, or check which other programs use "
+            "the GPU: the next memory peak may not fit."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.GPU_MEMORY_USAGE),
@@ -138,10 +141,11 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         for_s=MINUTE_S,
         alert=Alert(
             labels=(names.HOST_NAME,),
-            summary="{{ $labels.hw_name }} of {{ $labels.host_name }} is nearly full.",
+            summary="The memory of {{ $labels.hw_name }} of {{ $labels.host_name }} is nearly "
+            "full.",
             description=(
-                "{{ $value | humanizePercentage }} of its memory is in use. The next "
-                "longer sequence may end run {{ $labels.ml_run_name }}."
+                "{{ $value | humanizePercentage }} of the GPU's memory is in use. A longer "
+                "sequence may end run {{ $labels.ml_run_name }} with an out-of-memory error."
             ),
             dashboard="otel-mlperf-gpus",
             after="5m",
@@ -154,8 +158,8 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="the CUDA allocator ran out of memory {value:.0f} times and released its cache",
         action=(
-            "Each retry synchronizes the device: use a smaller batch, or set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+            "Use a smaller batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: each "
+            "retry synchronizes the device."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CUDA_RETRIES),
@@ -164,12 +168,13 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         alert=Alert(
             labels=(names.RANK,),
             summary=(
-                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
-                "}} fights for GPU memory."
+                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name }} is "
+                "running out of GPU memory."
             ),
             description=(
-                "About {{ $value | humanize }} times in 15 minutes the CUDA allocator ran out of "
-                "memory and released its cache, which stops the device each time."
+                "The CUDA allocator ran out of memory about {{ $value | humanize }} times in "
+                "the last 15 minutes. Each time, it released its cache, which synchronizes the "
+                "device."
             ),
             dashboard="otel-mlperf-training-run",
         ),
@@ -194,12 +199,11 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
             labels=(names.HOST_NAME,),
             summary="{{ $labels.hw_name }} of {{ $labels.host_name }} has memory errors.",
             description=(
-                "About {{ $value | humanize }} in the last 15 minutes that could not be "
-                "corrected. Results of run {{ $labels.ml_run_name }} since then may be "
-                "wrong."
+                "About {{ $value | humanize }} uncorrectable memory errors occurred in the last "
+                "15 minutes. Later results of run {{ $labels.ml_run_name }} may be wrong."
             ),
             dashboard="otel-mlperf-gpus",
-            because="A corrected error now and then is usual.",
+            because="Corrected errors are excluded: a few of them are normal.",
         ),
     ),
     Rule(
@@ -209,8 +213,9 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="the driver reported {value:.0f} XID errors for {hw_name}",
         action=(
-            "Look up the number (dmesg, ml.accelerator.xid): 13 and 31 are mostly errors of the "
-            "program; 48, 63, 64, 79, 94 and 95 mean that the GPU needs a reset or a replacement."
+            "Look up the XID number (dmesg, or the metric ml.accelerator.xid): 13 and 31 are "
+            "mostly errors of the program; 48, 63, 64, 79, 94 and 95 mean that the GPU needs a "
+            "reset or a replacement."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.HW_ERRORS, where=((names.ERROR_TYPE, ("xid",)),)),
@@ -219,12 +224,11 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         alert=Alert(
             labels=(names.HOST_NAME,),
             summary=(
-                "The driver has reported XID errors of {{ $labels.hw_name }} of {{ "
-                "$labels.host_name }}."
+                "The driver reports XID errors of {{ $labels.hw_name }} of {{ $labels.host_name }}."
             ),
             description=(
-                "About {{ $value | humanize }} in the last 15 minutes; run {{ "
-                "$labels.ml_run_name }} may hang, or its process is dead."
+                "About {{ $value | humanize }} XID errors were reported in the last 15 minutes. "
+                "Run {{ $labels.ml_run_name }} may hang, or its process may have ended."
             ),
             dashboard="otel-mlperf-gpus",
         ),
@@ -242,10 +246,10 @@ GPU_ROWS: Final[tuple[FindingRow, ...]] = (
         over_s=5 * MINUTE_S,
         alert=Alert(
             labels=(names.HOST_NAME,),
-            summary=("{{ $labels.hw_name }} of {{ $labels.host_name }} has stopped answering."),
+            summary=("{{ $labels.hw_name }} of {{ $labels.host_name }} has stopped responding."),
             description=(
-                "It is off the bus, in need of a reset, or its driver hangs; run {{ "
-                "$labels.ml_run_name }} uses it."
+                "The GPU is off the bus or requires a reset, or the driver hangs. The node "
+                "belongs to run {{ $labels.ml_run_name }}."
             ),
             dashboard="otel-mlperf-gpus",
         ),

@@ -14,8 +14,8 @@ CONTENTION_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "{runnable:.1f} threads of the run compete for {cpus:g} CPUs, and its main thread waits"
-            " for a CPU {value:.0%} of the time"
+            "on average {runnable:.1f} threads of the training compete for {cpus:g} CPUs, and "
+            "the main thread waits for a CPU {value:.0%} of the time"
         ),
         action=(
             "The run likely has too many threads: set OMP_NUM_THREADS={threads} (or "
@@ -33,8 +33,9 @@ CONTENTION_ROWS: Final[tuple[FindingRow, ...]] = (
             "waits for a CPU {value:.0%} of the time"
         ),
         action=(
-            "Find the other programs (top, ps -eo pcpu,args --sort=-pcpu), stop or move them, or "
-            "give this run its own CPUs (taskset, an exclusive node, a CPU quota for the others)."
+            "Find the other programs (top, ps -eo pcpu,args --sort=-pcpu), and stop or move "
+            "them. Or reserve CPUs for this run (taskset, an exclusive node, a CPU quota for "
+            "the other programs)."
         ),
         of_ended=True,
     ),
@@ -49,8 +50,9 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.9,
         summary="the job uses {value:.0%} of its memory limit",
         action=(
-            "Use fewer DataLoader workers or a smaller prefetch_factor, or request more memory: at "
-            "the limit the kernel kills a process. Check for memory that grows from epoch to epoch."
+            "Use fewer DataLoader workers or a smaller prefetch_factor, or request more memory: "
+            "at the limit the kernel kills a process. Check whether memory grows from epoch to "
+            "epoch."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CGROUP_WORKING_SET),
@@ -66,8 +68,8 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
                 "}} is near its memory limit."
             ),
             description=(
-                "Its container or job uses {{ $value | humanizePercentage }} of its memory limit. "
-                "At the limit the kernel kills one of its processes."
+                "The container or job of this rank uses {{ $value | humanizePercentage }} of "
+                "its memory limit. At the limit the kernel kills a process of the job."
             ),
             dashboard="otel-mlperf-host",
             after="2m",
@@ -79,10 +81,10 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="critical",
         threshold=0.05,
         comparison="below",
-        summary="only {value:.0%} of the host's memory is available",
+        summary="the host has only {value:.0%} of its memory available",
         action=(
-            "Find what uses it, including other programs and files under /dev/shm: the host "
-            "swaps or kills processes next."
+            "Find what uses the memory, including other programs and files under /dev/shm: the "
+            "host will swap or kill processes."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.SYSTEM_MEMORY_AVAILABLE),
@@ -92,9 +94,9 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
             labels=(names.HOST_NAME,),
             summary="Host {{ $labels.host_name }} is nearly out of memory.",
             description=(
-                "Only {{ $value | humanizePercentage }} of its memory is available: it "
-                "swaps, or kills processes next, those of run {{ $labels.ml_run_name }} "
-                "among them."
+                "Only {{ $value | humanizePercentage }} of the host's memory is available: the "
+                "host will swap or kill processes, including those of run {{ "
+                "$labels.ml_run_name }}."
             ),
             dashboard="otel-mlperf-host",
             after="2m",
@@ -107,8 +109,8 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="the kernel killed a process of the job because memory ran out",
         action=(
-            "Losing a DataLoader worker ends the training: use fewer workers, a smaller "
-            "prefetch_factor, or request more memory."
+            "Use fewer DataLoader workers or a smaller prefetch_factor, or request more memory: "
+            "the loss of a worker ends the training."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.CGROUP_OOM_KILLS),
@@ -120,9 +122,9 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary="The kernel has killed a process of run {{ $labels.ml_run_name }}.",
             description=(
-                "About {{ $value | humanize }} in the last 15 minutes in the control "
-                "group of rank {{ $labels.ml_distributed_rank }} on {{ "
-                "$labels.host_name }}, for want of memory."
+                "The OOM killer ended about {{ $value | humanize }} processes in the control "
+                "group of rank {{ $labels.ml_distributed_rank }} on {{ $labels.host_name }} in "
+                "the last 15 minutes."
             ),
             dashboard="otel-mlperf-host",
         ),
@@ -147,12 +149,12 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
                 names.RANK,
             ),
             summary=(
-                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name "
-                "}} is throttled."
+                "Rank {{ $labels.ml_distributed_rank }} of run {{ $labels.ml_run_name }} is "
+                "throttled by its CPU quota."
             ),
             description=(
-                "Its CPU quota was exhausted in {{ $value | humanizePercentage }} of the quota's "
-                "periods."
+                "The CPU quota was exhausted in {{ $value | humanizePercentage }} of its "
+                "periods in the last five minutes."
             ),
             dashboard="otel-mlperf-host",
             after="5m",
@@ -165,8 +167,8 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.95,
         summary="the disk of the run folder ({system_filesystem_mountpoint}) is {value:.0%} full",
         action=(
-            "Remove old checkpoints and run folders, or write to another disk: nothing can be "
-            "written to a full one."
+            "Remove old checkpoints and run folders, or write to another disk: writing to a "
+            "full disk fails."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.FILESYSTEM_UTILIZATION),
@@ -178,9 +180,9 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
                 "is nearly full."
             ),
             description=(
-                "{{ $value | humanizePercentage }} of {{ "
-                "$labels.system_filesystem_mountpoint }} is in use: the next checkpoint "
-                "may not fit, and telemetry is lost there."
+                "{{ $value | humanizePercentage }} of {{ $labels.system_filesystem_mountpoint "
+                "}} is in use. The next checkpoint may not fit, and telemetry is lost once the "
+                "disk is full."
             ),
             dashboard="otel-mlperf-host",
             after="5m",

@@ -19,7 +19,7 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         action=(
-            "Check that rank's node: its disk, network, CPU and other programs; then the data "
+            "Check the node of that rank (disk, network, CPU, other programs), then the data "
             "shard that the rank reads."
         ),
         alert=Alert(
@@ -40,14 +40,14 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
                 "}} waits for data more than other ranks."
             ),
             description=(
-                "Its data wait is {{ $value | humanizePercentage }} of a step above the median of "
-                "the ranks, and all other ranks wait for it."
+                "The data wait of this rank exceeds the median of all ranks by {{ $value | "
+                "humanizePercentage }} of a step, and the other ranks wait for this rank."
             ),
             dashboard="otel-mlperf-ranks",
             group="training",
             after="10m",
             because=(
-                "Step times of a synchronous job are equal on all ranks; their data waits are not."
+                "In a synchronous job, step times are equal on all ranks, but data waits are not."
             ),
         ),
     ),
@@ -58,8 +58,8 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="training waits for data {value:.0%} of the time",
         action=(
-            "Use more DataLoader workers if CPUs are free, otherwise cheaper samples or faster "
-            "storage: `otel-mlperf findings` shows which."
+            "Use more DataLoader workers if CPUs are free. Otherwise make samples cheaper to "
+            "load or use faster storage: `otel-mlperf findings` shows the cause."
         ),
         of_ended=True,
         measured=MeasuredSeries(
@@ -80,15 +80,15 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary="Run {{ $labels.ml_run_name }} waits for data.",
             description=(
-                "Its steps spend {{ $value | humanizePercentage }} of their time waiting for the "
+                "Steps spend {{ $value | humanizePercentage }} of their time waiting for the "
                 "next batch."
             ),
             dashboard="otel-mlperf-host",
             group="training",
             after="10m",
             because=(
-                "Divided by the time of all sections, not of steps as in the run itself: durations "
-                "of steps are histograms, native ones or not."
+                "Divided by the time of all sections, because step durations are histograms "
+                "(native or classic)."
             ),
         ),
     ),
@@ -98,12 +98,12 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.15,
         summary=(
-            "the workers of {dataset} are restarted for each of {passes:.0f} passes, {each} each: "
-            "{value:.0%} of the training"
+            "the DataLoader workers of {dataset} are restarted for each of {passes:.0f} passes: "
+            "{each} per pass, {value:.0%} of the training time"
         ),
         action=(
-            "Use DataLoader(..., persistent_workers=True) and one loader for all epochs: the "
-            "workers then survive between passes."
+            "Use DataLoader(..., persistent_workers=True) and one loader for all epochs: every "
+            "pass then reuses the same workers."
         ),
         of_ended=True,
     ),
@@ -113,13 +113,13 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.1,
         summary=(
-            "worker {worker} of {dataset} takes {times:.1f} × as long per batch as the others, and "
-            "batches are delivered in order: waiting for it costs {value:.0%} of a step"
+            "DataLoader worker {worker} of {dataset} takes {times:.1f} × as long per batch as "
+            "the other workers: batches are delivered in order, so waiting for this worker "
+            "costs {value:.0%} of a step"
         ),
         action=(
-            "Check what is different for that worker, likely its part of the data: {reason}. "
-            "Distribute the work evenly (shards of equal size, shuffled samples); more workers will"
-            " not help."
+            "Check that worker, likely its part of the data: {reason}. Distribute the work "
+            "evenly (shards of equal size, shuffled samples): more workers will not help."
         ),
         of_ended=True,
     ),
@@ -130,13 +130,13 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.5,
         min_step_share=0.1,
         summary=(
-            "collate_fn takes {value:.0%} of the time of a batch of {dataset}, and the steps wait "
-            "for it"
+            "collate_fn takes {value:.0%} of the loading time of a batch of {dataset}, and the "
+            "steps wait for these batches"
         ),
         action=(
-            "Make collate_fn cheaper: move work per sample into `__getitem__` or before the "
-            "training; build each tensor of the batch once (torch.stack, pad_sequence), without "
-            "loops over its elements."
+            "Make collate_fn cheaper: do the work per sample in `__getitem__` or before the "
+            "training, and build each tensor of the batch once (torch.stack, pad_sequence), "
+            "without loops over elements."
         ),
         of_ended=True,
     ),
@@ -147,13 +147,13 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.5,
         min_step_share=0.1,
         summary=(
-            "loading samples of {dataset} spends {value:.0%} of its time waiting without using a "
-            "CPU, likely for files or the network, and the steps wait for it"
+            "loading samples of {dataset} spends {value:.0%} of its time waiting without using "
+            "a CPU, likely for files or the network, and the steps wait for these samples"
         ),
         action=(
-            "Read ahead: {workers} (they mostly wait and need no CPU each). Or make reading "
-            "cheaper: copy the data to a local disk or into memory first, store it in few large "
-            "files, read each sample once."
+            "Read ahead with {workers}: workers that wait need no CPU. Or make reading cheaper: "
+            "copy the data to a local disk or into memory first, store the data in a few large "
+            "files, and read each sample only once."
         ),
         of_ended=True,
     ),
@@ -163,8 +163,8 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.15,
         summary=(
-            "step time follows the size of the batch, and {padding:.0%} of a batch is likely "
-            "padding: {value:.0%} of a step"
+            "step time grows with the number of elements in a batch, and {padding:.0%} of a "
+            "batch is likely padding, which costs {value:.0%} of a step"
         ),
         action=(
             "Batch samples of similar length (a batch_sampler with length buckets), pad only to the"
@@ -177,11 +177,12 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="CopiesToDevice",
         severity="warning",
         threshold=0.1,
-        summary="copies to the device take {value:.0%} of a step without overlap, {how}",
+        summary="copies to the device take {value:.0%} of a step and do not overlap with "
+        "computation{how}",
         action=(
-            "Use DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True): the next"
-            " batch is then copied while the device computes. Copy bytes (uint8) and convert them "
-            "on the device."
+            "Use DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True): the "
+            "next batch is then copied while the device computes. Copy data as bytes (uint8), "
+            "and convert it on the device."
         ),
         of_ended=True,
     ),
@@ -190,11 +191,12 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="ColdStart",
         severity="warning",
         threshold=0.1,
-        summary="{what}, {times:.1f} × as long as later: {value:.0%} of the training",
+        summary="{what}, {times:.1f} × the typical time: the excess is {value:.0%} of the "
+        "training time",
         action=(
-            "Check what happens only the first time: files that are not yet in the page cache (copy"
-            " or read them beforehand), compilation, kernel benchmarks, caches of the program; or "
-            "what is set up at the start of each pass."
+            "Check which work happens only the first time: reading files that are not yet in "
+            "the page cache (copy or read them beforehand), compilation, kernel benchmarks, "
+            "filling caches. Also check what the program sets up at the start of each pass."
         ),
         of_ended=True,
     ),

@@ -15,12 +15,12 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=1.2,
         min_step_share=0.05,
         summary=(
-            "rank {rank} likely delays the other ranks: its {section} takes {value:.1f} × as long "
-            "as theirs"
+            "rank {rank} likely delays the other ranks: its {section} takes {value:.1f} × the "
+            "median time of all ranks"
         ),
         action=(
-            "Check that rank's node: its clocks and throttling, its CPU and other programs; then "
-            "its share of the work."
+            "Check the node of that rank (clocks, throttling, CPU, other programs), then the "
+            "rank's share of the work."
         ),
         of_ended=True,
     ),
@@ -30,13 +30,13 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=1.2,
         summary=(
-            "rank {rank} has {value:.1f} × as many {what} as the other ranks{where}, which wait for"
-            " it"
+            "rank {rank} has {value:.1f} × as many {what} as the median rank, and the other "
+            "ranks wait for it"
         ),
         action=(
-            "Give every rank the same amount: a DistributedSampler over the whole data set, shards "
-            "of equal size (split the largest), batches of equal size, samples shuffled or bucketed"
-            " by length before they are distributed."
+            "Give every rank the same amount of data: use a DistributedSampler over the whole "
+            "data set, shards of equal size (split the largest), batches of equal size, and "
+            "samples that are shuffled or bucketed by length before they are distributed."
         ),
         of_ended=True,
     ),
@@ -47,10 +47,10 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.3,
         summary="collectives take {value:.0%} of a step",
         action=(
-            "Use fewer and larger ones: no barrier or all_reduce of a number in each step, "
-            "model.no_sync() while gradients are accumulated, gradients in larger buckets or as "
-            "bfloat16 (a DDP communication hook). If ranks wait for each other, give every rank the"
-            " same work."
+            "Use fewer and larger collectives: no barrier or scalar all_reduce in each step, "
+            "model.no_sync() while gradients are accumulated, larger gradient buckets, or "
+            "bfloat16 gradients (a DDP communication hook). If ranks wait for each other, give "
+            "every rank the same amount of work."
         ),
         of_ended=True,
         measured=MeasuredSeries(
@@ -70,17 +70,17 @@ RANK_ROWS: Final[tuple[FindingRow, ...]] = (
                 "/ sum by (job, ml_run_name)\n"
                 '(rate(ml_section_self_time_seconds_total{ml_phase="train"}[5m]))'
             ),
-            summary="Run {{ $labels.ml_run_name }} spends its steps in collectives.",
+            summary="Steps of run {{ $labels.ml_run_name }} spend much time in collectives.",
             description=(
-                "{{ $value | humanizePercentage }} of the time of its steps passes in collectives "
-                "that are sections of their own, mean of the ranks."
+                "{{ $value | humanizePercentage }} of the step time is spent in collectives "
+                "recorded as sections, averaged over the ranks."
             ),
             dashboard="otel-mlperf-ranks",
             group="training",
             after="10m",
             because=(
-                "Divided by the time of all sections, not of steps as in the run itself: durations "
-                "of steps are histograms, native ones or not."
+                "Divided by the time of all sections, because step durations are histograms "
+                "(native or classic)."
             ),
         ),
     ),

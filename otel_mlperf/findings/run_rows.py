@@ -15,7 +15,8 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0,
         summary="{value:.0f} spans or metric points were lost",
         action=(
-            "See `otel-mlperf doctor` for the reason: the collector, the disk, or a full journal."
+            "Run `otel-mlperf doctor` to find the reason: an unreachable collector, a full disk "
+            "or a full journal."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.ITEMS, where=((names.OUTCOME, ("lost",)),)),
@@ -28,13 +29,13 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
                 names.ERROR_TYPE,
             ),
             summary=(
-                "Telemetry of run {{ $labels.ml_run_name }} is being lost ({{ "
+                "Telemetry of run {{ $labels.ml_run_name }} is being lost (reason: {{ "
                 "$labels.error_type }})."
             ),
             description=(
-                "About {{ $value | humanize }} {{ $labels.otel_mlperf_signal }} to {{ "
-                "$labels.otel_mlperf_destination }} in the last ten minutes, counted by "
-                "the agent on {{ $labels.host_name }}. The training itself is not "
+                "About {{ $value | humanize }} items ({{ $labels.otel_mlperf_signal }} to {{ "
+                "$labels.otel_mlperf_destination }}) were lost in the last ten minutes, as "
+                "counted by the agent on {{ $labels.host_name }}. The training itself is not "
                 "affected."
             ),
             over="10m",
@@ -47,8 +48,9 @@ RECORDING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="FindingFailed",
         severity="info",
         threshold=0,
-        summary="{name} could not be judged: {error}",
-        action="Report it to its author: the other findings are not affected.",
+        summary="evaluating the finding source {name} failed: {error}",
+        action="Report the error to the author of the finding source. Other findings are not "
+        "affected.",
         of_ended=True,
     ),
 )
@@ -68,8 +70,7 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
             "{most}"
         ),
         action=(
-            "Start with the largest loss; otel-mlperf summary shows all of them in the line "
-            "goodput."
+            "Start with the largest loss. The line goodput of otel-mlperf summary shows all losses."
         ),
         of_ended=True,
         alert=Alert(
@@ -79,15 +80,16 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
                 "/ count by (job, ml_run_name)\n"
                 "(ml_run_productive_time_seconds_total)"
             ),
-            summary="Run {{ $labels.ml_run_name }} has a low goodput.",
+            summary="Run {{ $labels.ml_run_name }} has low goodput.",
             description=(
-                "Productive steps, without their waits for data and compilation, took {{ $value | "
-                "humanizePercentage }} of the last half hour, mean of the ranks."
+                "Productive steps (without data waits and compilation) account for {{ $value | "
+                "humanizePercentage }} of the last half hour, averaged over the ranks."
             ),
             dashboard="otel-mlperf-training-run",
             group="training",
             after="30m",
-            because="A run that is younger than the half hour that is looked at is not judged.",
+            because="Does not fire in the first half hour of a run, because the expression "
+            "covers half an hour.",
         ),
     ),
     FindingRow(
@@ -97,9 +99,9 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.4,
         summary="set-up takes {value:.0%} of the run: {spent:.1f} s before the first step{longest}",
         action=(
-            "Check what is recreated each time (tables, indexes, tokenized or decoded data: store "
-            "them in a file), loaded sequentially, or imported and not used: python -X importtime, "
-            "and `with om.span(...)` around its parts."
+            "Check what each run recreates (tables, indexes, tokenized or decoded data: store "
+            "them in a file), loads sequentially, or imports without use. Measure imports with "
+            "python -X importtime, and put `with om.span(...)` around other parts of the set-up."
         ),
         of_ended=True,
     ),
@@ -109,11 +111,11 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.95,
         comparison="below",
-        summary="only {value:.0%} of the requests {ml_section_name} meet their time limit",
+        summary="too few requests named {ml_section_name} meet their time limit: {value:.0%}",
         action=(
-            "Check the slowest request (otel-mlperf show --phase request): what it waits for, and "
-            "how many requests are open concurrently (otel-mlperf top). A failed request counts as "
-            "late."
+            "Check what the slowest request waits for (otel-mlperf show --phase request), and "
+            "how many requests are open concurrently (otel-mlperf top). Failed requests count "
+            "as late."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.SECTION_WITHIN, where=_REQUESTS),
@@ -122,11 +124,12 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         over_s=MINUTE_S,
         alert=Alert(
             summary=(
-                "Requests {{ $labels.ml_section_name }} of run {{ $labels.ml_run_name }} are late."
+                "Too many requests named {{ $labels.ml_section_name }} of run {{ "
+                "$labels.ml_run_name }} are late."
             ),
             description=(
-                "{{ $value | humanizePercentage }} of the requests that ended in the last five "
-                "minutes met their time limit."
+                "Only {{ $value | humanizePercentage }} of the requests that ended in the last "
+                "five minutes met their time limit."
             ),
             dashboard="otel-mlperf-training-run",
             group="training",

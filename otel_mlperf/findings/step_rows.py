@@ -13,12 +13,13 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.01,
         summary=(
-            "every {period} steps, one takes {times:.1f} × as long as the others, mostly in "
-            "{section}: {value:.1%} of the steps' time"
+            "one step in every {period} takes {times:.1f} × the median step time, mostly in "
+            "{section}: the excess is {value:.1%} of the time of all steps"
         ),
         action=(
-            "Check what the loop does every {period} steps (logging, printing, saving, evaluating),"
-            " and do it less often, in another thread, or outside of the step."
+            "Check what the loop does every {period} steps (logging, printing, saving, "
+            "evaluating), and move this work to fewer steps, to another thread, or outside the "
+            "step."
         ),
         of_ended=True,
     ),
@@ -29,12 +30,13 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=3.0,
         min_step_share=0.1,
         summary=(
-            "{section} is uneven: in one step of twenty it takes {value:.1f} × its median or more"
+            "the time of {section} varies: in one step of twenty, this time is at least "
+            "{value:.1f} × its median"
         ),
         action=(
-            "Compare a slow step with a usual one (otel-mlperf show --step): inputs of different "
-            "lengths (sort or pad them), waits for a device or another rank, other programs on the "
-            "host."
+            "Compare a slow step with a typical step (otel-mlperf show --step). Possible "
+            "causes: inputs of different lengths (sort or pad them), waits for a device or "
+            "another rank, other programs on the host."
         ),
         of_ended=True,
     ),
@@ -43,10 +45,11 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         name="GarbageCollection",
         severity="warning",
         threshold=0.05,
-        summary="garbage collections take {value:.0%} of a step",
+        summary="Python's garbage collections take {value:.0%} of a step",
         action=(
             "Call gc.freeze() after set-up, or gc.disable() and gc.collect() every few hundred "
-            "steps: otherwise each collection visits all objects that live as long as the program."
+            "steps: otherwise full collections visit all objects that live as long as the "
+            "program."
         ),
         of_ended=True,
     ),
@@ -57,8 +60,9 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.2,
         summary="{value:.0%} of a step is in no section",
         action=(
-            "Put `with om.span(...)` around the rest of the loop. After about five seconds of steps"
-            " the most expensive line is reported."
+            "Put `with om.span(...)` around the parts of the loop that are in no section. In "
+            "runs with at least about five seconds of steps, the most expensive line is "
+            "reported."
         ),
         of_ended=True,
     ),
@@ -72,8 +76,9 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
             "optimizer"
         ),
         action=(
-            "If not every step needs it (metrics, logging, plots), do it every N steps or once an "
-            "epoch; otherwise on another thread, or in the DataLoader's workers."
+            "If not every step needs this work (metrics, logging, plots), do it every N steps "
+            "or once per epoch. Otherwise move the work to another thread or to DataLoader "
+            "workers."
         ),
         of_ended=True,
     ),
@@ -83,13 +88,13 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="warning",
         threshold=0.2,
         summary=(
-            "{value:.0%} of a step likely goes into the program's own lines between the parts of "
-            "the training, most of it into {place}"
+            "the program's own lines outside all sections likely take {value:.0%} of a step, "
+            "most of that time in {place}"
         ),
         action=(
-            "Do it only every N steps or once an epoch, for the whole batch at once (tensor "
-            "operations instead of a loop over elements), or in another process: DataLoader workers"
-            " for data preparation."
+            "Run these lines only every N steps or once per epoch, for a whole batch in one "
+            "operation (tensor operations instead of a loop over elements), or in another "
+            "process (DataLoader workers for data preparation)."
         ),
         of_ended=True,
     ),
@@ -100,7 +105,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.15,
         summary="validation takes {value:.0%} of the run",
         action=(
-            "Validate less often or on a part of the data, with a larger batch, under "
+            "Validate less often, on a part of the data, with a larger batch, or under "
             "torch.inference_mode()."
         ),
         of_ended=True,
@@ -122,11 +127,11 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         name="MemoryGrowth",
         severity="warning",
         threshold=0.2,
-        summary="memory of {of} grows steadily: by {grown} ({value:.0%}) in {time}",
+        summary="the memory of {of} grows steadily: by {grown} ({value:.0%}) in {time}",
         action=(
-            "Find what keeps objects alive: losses that are summed with their graph (use .item() or"
-            " .detach()), lists of outputs, unbounded caches; om.memory_growth() lists what has "
-            "grown between two points."
+            "Find what keeps objects alive: losses that are summed with their graph (use "
+            ".item() or .detach()), lists of outputs, unbounded caches. om.memory_growth() "
+            "lists which objects and tensors accumulated between two points of the program."
         ),
         of_ended=True,
     ),
@@ -140,9 +145,9 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="critical",
         threshold=600,
         action=(
-            "Check what each rank is in (otel-mlperf top, or the dashboard): one rank in another "
-            "section than the other ranks is the one that they wait for; all ranks in a collective "
-            "mean that one is gone; all in data.load mean storage."
+            "Check the open section of each rank (otel-mlperf top, or the dashboard). One rank "
+            "in another section than the other ranks: the other ranks wait for that rank. All "
+            "ranks in a collective: one rank has stopped. All ranks in data.load: slow storage."
         ),
         alert=Alert(
             expr=(
@@ -151,16 +156,16 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
             ),
             summary="Run {{ $labels.ml_run_name }} makes no steps.",
             description=(
-                "The last step of any rank ended {{ $value | humanizeDuration }} ago, "
-                "and the run has not ended. A checkpoint or a set-up of that length "
-                "looks the same."
+                "No rank has completed a step for {{ $value | humanizeDuration }}, and the run "
+                "has not ended. A checkpoint or a set-up of that length also triggers this "
+                "alert."
             ),
             dashboard="otel-mlperf-ranks",
             group="training",
             after="1m",
             because=(
-                "A run that ended in good order stops sending, so it is not meant. The "
-                "run's start counts as long as there is no step."
+                "A run that ended normally stops sending metrics and does not fire. Until the "
+                "first step, the start of the run counts."
             ),
         ),
     ),
@@ -169,10 +174,12 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         name="StepTimeRegressed",
         severity="warning",
         threshold=1.15,
-        summary="steps take {value:.2f} × as long at the end as at the beginning",
+        summary="steps take {value:.2f} × as long in the last third of the run as in the first "
+        "third",
         action=(
-            "Compare a late step with an early one (otel-mlperf show --step): something grows (a "
-            "list, a cache, a log, a retained graph), a device throttles, or inputs become longer."
+            "Compare a late step with an early step (otel-mlperf show --step). Possible causes: "
+            "growing data (a list, a cache, a log, a retained graph), a throttled device, "
+            "longer inputs."
         ),
         of_ended=True,
         alert=Alert(
@@ -187,16 +194,16 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
                 '(rate(ml_training_step_duration_seconds{ml_phase="train"}[5m]))))[6h:5m]) >=\n'
                 "6)"
             ),
-            summary="Steps of run {{ $labels.ml_run_name }} take longer than they used to.",
+            summary="Steps of run {{ $labels.ml_run_name }} have become slower.",
             description=(
-                "The mean step of the last five minutes lasts {{ $value | humanizePercentage }} of "
-                "the median of the last six hours."
+                "The mean step time of the last five minutes is {{ $value | humanizePercentage "
+                "}} of the median of the last six hours."
             ),
             dashboard="otel-mlperf-training-run",
             group="training",
             after="10m",
             because=(
-                "Against its own normal, the median of six hours; only with half an hour of it."
+                "Compared with the run's own median of six hours; requires half an hour of data."
             ),
         ),
     ),
@@ -208,8 +215,8 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=20,
         summary="no step of a PyTorch loop was detected: {seen}",
         action=(
-            "Write `import otel_mlperf as om` and, around one iteration of the loop, `with "
-            "om.step():`; recorded sections inside it then belong to the step."
+            "Write `import otel_mlperf as om`, and put `with om.step():` around one iteration "
+            "of the loop: sections recorded inside this block then belong to the step."
         ),
         of_ended=True,
     ),

@@ -152,7 +152,10 @@ def of_the_loop(ended):
 def test_steps_that_cannot_be_seen_are_no_secret(recorded):
     """All who speak of the run say what was seen, what is missing, and the one line that helps."""
     ((ended, _),) = recorded("update_by_hand", "untouched")
-    seen = "no step of a PyTorch loop was detected: 12 forward, 12 backward, no optimizer step"
+    seen = (
+        "no step of a PyTorch loop was detected: 12 forward passes, 12 backward passes, no "
+        "optimizer step"
+    )
 
     found = of_the_loop(ended)["unseen_steps"]
     assert (found["severity"], found["summary"]) == ("warning", seen)

@@ -129,13 +129,19 @@ def _finding(blocked: _BlockedRank, numbers: RunNumbers) -> Finding:
         "over_ns": rank.over_s * 1e9,
     }
     costliest = most_uncovered(numbers)
-    doing = "for a disk, a network, a lock, another process, or asleep"
+    doing = (
+        "outside all sections (waiting for a disk, the network, a lock or another process, or "
+        "sleeping)"
+    )
     most = _MAX_SAVED * blocked.share
     if blocked.writes is not None:
         evidence["writes"] = blocked.writes
     if blocked.is_writing:
         # A write may also pass work to another process: the reason of the wait is unknown.
-        doing += f"; it writes {blocked.writes:.1f} times a step, to files, pipes or a terminal"
+        doing += (
+            f"; the process makes {blocked.writes:.1f} write calls per step, to files, pipes or a "
+            "terminal"
+        )
         most = max(most, _MAX_SAVED_WRITING * numbers.uncovered)
     return Finding(
         id=row.id,

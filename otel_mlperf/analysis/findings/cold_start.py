@@ -77,9 +77,10 @@ def _of_passes(numbers: RunNumbers) -> Iterator[_Start]:
             if first.workers == STARTED or first.passes < 2 or others < first.passes:
                 continue
             usual_ns = max(0.0, rest_ns) / others
+            passes = round(first.passes / numbers.summary.ranks)
             yield _Start(
-                f"each of {first.passes:,} passes through {use.dataset} begins with a batch "
-                f"that takes {first.mean_ns / 1e6:,.0f} ms",
+                f"the first batch of each of {passes:,} passes through {use.dataset} takes "
+                f"{first.mean_ns / 1e6:,.0f} ms",
                 (first.mean_ns - usual_ns) * first.passes / numbers.summary.ranks,
                 first.mean_ns / usual_ns if usual_ns else 1.0,
                 Where(section=DATA_WAIT),

@@ -58,19 +58,22 @@ class _Counted(NamedTuple):
         """Return the end of the summary (``, 12 for each update``); empty: no count is known."""
         phrases = []
         if self.collectives is not None:
-            phrases.append(f"{self.collectives:,.0f} for each update")
+            phrases.append(f"{self.collectives:,.0f} collectives per update")
         if self.buckets is not None and self.gradients_bytes is not None:
             phrases.append(
-                f"{self.gradients_bytes / 2**20:,.1f} MiB of gradients in {self.buckets:.0f}"
+                f"{self.gradients_bytes / 2**20:,.1f} MiB of gradients in "
+                f"{self.buckets:.0f} bucket{'s' if round(self.buckets) != 1 else ''}"
             )
-        return "".join(f", {one}" for one in phrases)
+        return "".join(f"; {one}" for one in phrases)
 
     @property
     def advice(self) -> str:
         non_gradient = (self.collectives or 0.0) - (self.buckets or 0.0)
         if non_gradient < _MANY:
             return ""
-        return f"{non_gradient:,.0f} of them for each update are not DDP's gradients: start there. "
+        return (
+            f"Start with the {non_gradient:,.0f} collectives per update without DDP's gradients. "
+        )
 
     @property
     def evidence(self) -> dict[str, float]:
@@ -101,8 +104,8 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=f"{row.summary.format(value=share)}: {moving:.0%} likely moving data, "
-            f"{waiting:.0%} waiting for late ranks{counted.words}",
+            summary=f"{row.summary.format(value=share)}: likely {moving:.0%} for data transfer, "
+            f"{waiting:.0%} for waiting for late ranks{counted.words}",
             action=counted.advice + row.action,
             evidence={
                 "share": share,
@@ -147,7 +150,8 @@ def _find_unrecorded(numbers: RunNumbers, step_ns: float) -> list[Finding]:
             id=row.id,
             severity=row.severity,
             summary=row.summary.format(value=share)
-            + f": likely that of every rank, most of it in {section}{counted.words}",
+            + " on every rank, likely: the main thread is blocked for that time, mostly in "
+            f"{section}{counted.words}",
             action=row.action,
             evidence={"share": share} | counted.evidence,
             where=Where(section=section),

@@ -82,8 +82,8 @@ def _oversubscription(rank: RankCpu, short_id: str) -> Finding:
     action = row.action.format(threads=threads)
     if is_workers:
         action = (
-            "The run likely has too many DataLoader workers for the CPUs, or they start threads: "
-            "use fewer workers, with one thread each (OMP_NUM_THREADS=1, "
+            "The run likely has too many DataLoader workers for the CPUs, or the workers start "
+            "threads: use fewer workers, with one thread each (OMP_NUM_THREADS=1, "
             "cv2.setNumThreads(0))."
         )
     # The measured gain of fewer threads was 0.5 (very many threads) to 1.75 times the wait: threads

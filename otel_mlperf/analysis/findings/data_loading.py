@@ -30,18 +30,18 @@ _MIN_EXPLAINED: Final = 0.5
 """Share of the data wait above which a cause is reported as its explanation."""
 _CHEAPER_SAMPLES: Final = (
     "The CPUs are busy, so more workers may not help: make loading a sample cheaper (decode or "
-    "augment less, or once beforehand), or request more CPUs."
+    "augment less, or only once before the training), or request more CPUs."
 )
 _MORE_WORKERS: Final = (
-    "DataLoader(..., num_workers={workers}, persistent_workers=True): a batch takes {batch:.1f} "
-    "ms, the step's own work {work:.1f} ms, and CPUs are free{most}. Samples that cost nothing, "
-    "decoded or augmented once beforehand, would save {share:.0f} %."
+    "Use DataLoader(..., num_workers={workers}, persistent_workers=True): loading a batch takes "
+    "{batch:.1f} ms, the rest of the step {work:.1f} ms, and {free}. Decoding and augmenting "
+    "all samples before the training would save at most {share:.0f} % of a step."
 )
 _NO_WORKERS: Final = (
-    "DataLoader(..., num_workers=0), or larger batches: a batch takes a worker {batch:.1f} ms, "
-    "less than it takes to transfer it to the training process."
+    "Use DataLoader(..., num_workers=0) or larger batches: a worker loads a batch in "
+    "{batch:.1f} ms, which is less than the time to transfer the batch to the training process."
 )
-_SEE_CAUSE: Final = "See the finding {id}: most of the wait is there."
+_SEE_CAUSE: Final = "See the finding {id}, which explains most of the data wait."
 
 
 class _Advice(NamedTuple):
@@ -167,7 +167,7 @@ def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None
         workers=max(model.workers + 1, workers_needed(model)),
         batch=model.fetch_ns / model.batches / 1e6,
         work=model.work_ns / 1e6,
-        most=f" for at most {100 * free:.0f} %" if free < share else "",
+        free=f"{100 * free:.0f} % of the CPU time is free" if free < share else "CPUs are free",
         share=100 * share,
     )
     return _Advice(action, Gain(low=min(by_workers, free), high=share))

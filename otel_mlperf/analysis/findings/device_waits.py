@@ -31,8 +31,8 @@ _DEVICES: Final = """SELECT sum(window_ns), sum(copy_ns), sum(exposed_copy_ns) F
     WHERE stream IS NULL"""
 _COPIES: Final = """SELECT sum(total_ns), sum(total_ns) FILTER (direction = 'H2D'),
     sum(total_ns) FILTER (direction = 'H2D' AND pageable) FROM copies WHERE direction <> 'set'"""
-_PAGEABLE: Final = "from memory that is not pinned"
-_PINNED: Final = "sequentially with the computation"
+_PAGEABLE: Final = ": most of the copied memory is not pinned"
+_PINNED: Final = ""
 
 
 def find_transfers(numbers: RunNumbers) -> list[Finding]:

@@ -202,7 +202,10 @@ def _source(entry: EntryPoint) -> FindingSource:
     # training process.
     source = entry.load()
     if not isinstance(source, FindingSource):
-        raise TypeError(f"loading finding {entry.value}: it is no FindingSource but {source!r}")
+        raise TypeError(
+            f"loading finding source {entry.value}: the entry point names {source!r}, not a "
+            "FindingSource"
+        )
     return source
 
 

@@ -40,18 +40,18 @@ ITERATION: Final = "iteration"
 WITH: Final = "with"
 """Name given to a sampled call in which a ``with`` enters a context manager written in C."""
 _RESULT_ACTION: Final = (
-    "Keep losses and metrics as tensors, and call .item() only for those that are printed or "
-    "logged, every N steps."
+    "Keep losses and metrics as tensors, and call .item() only every N steps, for the values "
+    "that are printed or logged."
 )
 RESULTS: Final = Cause(
     "sync_in_loop",
-    "on results that it requests",
+    "on fetching results",
     _RESULT_ACTION,
     _names("item"),
 )
 WAITS: Final = Cause(
     "sync_in_loop",
-    "on results that it requests",
+    "on fetching results",
     _RESULT_ACTION,
     _names("item tolist cpu numpy synchronize float int bool print array asarray"),
 )
@@ -61,38 +61,40 @@ TRANSFERS: Final = Cause("transfer", "", "", _names("to cuda copy_"))
 CAUSES: Final = (
     Cause(
         "blocked_loop",
-        "asleep",
-        "Remove the sleep from the loop: wait for the condition itself (an event, a queue with a "
-        "timeout), and limit rates in another thread.",
+        "sleeping",
+        "Remove the sleep from the loop: wait for the condition itself (an event, a queue with "
+        "a timeout), and limit rates in another thread.",
         _names("sleep nanosleep pause"),
     ),
     Cause(
         "blocked_loop",
-        "waiting for programs that it starts",
-        "Start programs every N steps and in parallel: subprocess.Popen now, read the "
-        "result some steps later; or use a library instead of a program.",
+        "waiting for programs that the loop starts",
+        "Start programs only every N steps, in parallel with the loop: call subprocess.Popen, "
+        "and read the result some steps later. Or use a library instead of a program.",
         _names("system popen Popen check_output check_call communicate waitpid posix_spawn"),
         frozenset({"subprocess", "pexpect", "sh"}),
     ),
     Cause(
         "blocked_loop",
         "waiting for a lock or another thread",
-        "Hold the lock for less time on the other side, copy shared data under it and work on the "
-        "copy, or pass results through a queue that is read every N steps.",
+        "Shorten the time for which other threads own the lock: copy shared data under the "
+        "lock, and work on the copy. Or pass results through a queue that the loop reads every "
+        "N steps.",
         _names("acquire flock lockf lock with"),
         frozenset({"threading", "filelock", "portalocker", "fasteners"}),
     ),
     Cause(
         "blocked_loop",
         "waiting for other processes",
-        "Request results some steps later, of several calls at once, or only every N steps.",
+        "Request results some steps after the call, for several calls together, or only every N "
+        "steps.",
         frozenset(),
         frozenset({"multiprocessing", "concurrent", "joblib", "ray"}),
     ),
     Cause(
         "blocked_loop",
         "waiting for the network",
-        "Send and fetch in another thread, in batches every N steps, over one persistent "
+        "Send and fetch data in another thread, in batches every N steps, over one persistent "
         "connection.",
         _names("urlopen sendall recv connect getaddrinfo create_connection"),
         frozenset({"requests", "urllib", "urllib3", "http", "socket", "ssl", "aiohttp", "httpx",
@@ -101,17 +103,17 @@ CAUSES: Final = (
     Cause(
         "blocked_loop",
         "waiting for data from a queue",
-        "Prepare the data faster that another thread or process puts into that queue, or by more "
-        "of these. om.steps(iter(queue.get, None)) records the wait as data wait.",
+        "Speed up the thread or process that puts data into that queue, or use several of them. "
+        "om.steps(iter(queue.get, None)) records the wait as data wait.",
         # `get` by name: the package of SimpleQueue.get, written in C, is unknown. No other is slow.
         _names("get get_nowait popleft"),
         frozenset({"queue", "_queue"}),
     ),
     Cause(
         "sync_in_loop",
-        "on output",
-        "Print and log every N steps, and what has been collected at once; draw and upload "
-        "in another thread or at the end of an epoch.",
+        "on output and logging",
+        "Print and log only every N steps, in batches. Draw and upload in another thread or at "
+        "the end of an epoch.",
         _names("print debug info warning error add_scalar add_scalars add_histogram add_image "
                "add_text log_metric log_metrics savefig pprint"),
         frozenset({"logging", "loguru", "structlog", "tensorboard", "tensorboardX", "wandb",
@@ -119,9 +121,9 @@ CAUSES: Final = (
     ),
     Cause(
         "sync_in_loop",
-        "on files",
-        "Write in batches every N steps or in another thread, keep the file "
-        "open, and flush and sync rarely; read files before the loop or in DataLoader workers.",
+        "on reading and writing files",
+        "Write in batches every N steps or in another thread, keep the file open, and flush and "
+        "sync rarely. Read files before the loop or in DataLoader workers.",
         _names("write writelines writerow writerows flush fsync fdatasync sync dump save savez "
                "savez_compressed savetxt to_csv to_parquet to_json commit open close read readline "
                "readlines readinto load imread imwrite read_csv read_parquet read_image fromfile "

@@ -94,9 +94,9 @@ def _reason(worst: WorkerUse) -> str:
     if worst.idle_ns is None:
         return "its samples take longer"
     if worst.idle_ns > spent / 2:
-        return f"it waits for {worst.idle_ns / spent:.0%} of its time, for files or a network"
+        return f"loading waits for files or the network {worst.idle_ns / spent:.0%} of the time"
     if (worst.delay_ns or 0.0) > spent / 2:
-        return "it is ready to run, but gets no CPU"
+        return "the worker is ready to run, but has no CPU"
     return "its samples require more CPU time"
 
 

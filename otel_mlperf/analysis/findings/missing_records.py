@@ -45,18 +45,18 @@ def find_losses(numbers: RunNumbers) -> list[Finding]:
 _TORCH: Final = "torch"
 """Integration that infers steps; enabled if the user's program has imported torch."""
 _PARTS: Final = {
-    names.FORWARD: "forward",
-    names.BACKWARD: "backward",
+    names.FORWARD: "forward pass",
+    names.BACKWARD: "backward pass",
     names.OPTIMIZER: "optimizer step",
 }
 _PROCESS_ACTION: Final = (
-    "Steps are inferred in the program's main thread and in ranks of a process group. Call "
-    "`om.start()` in the function that each process runs, and write `with om.step():` around one "
-    "iteration of its loop."
+    "Steps are inferred only in the program's main thread and in ranks of a process group. Call "
+    "`om.start()` in the function that each process runs, and write `with om.step():` around "
+    "one iteration of the loop."
 )
 _FORK_ACTION: Final = (
-    "Call `om.start()` in the process that makes the steps: after the fork, in a daemon after it "
-    "has detached."
+    "Call `om.start()` in the process that runs the steps: after the fork, and in a daemon "
+    "after it has detached."
 )
 
 
@@ -121,8 +121,8 @@ def _forked_steps(numbers: RunNumbers) -> list[Finding]:
     found = Finding(
         id=row.id,
         severity=row.severity if is_all else "info",
-        summary=f"{steps:,} step{'s' if steps > 1 else ''} in processes forked after om.start: "
-        "sections of the run, in none of its steps",
+        summary=f"processes forked after om.start ran {steps:,} step{'s' if steps > 1 else ''}, "
+        "recorded as sections of the run and not as steps",
         action=_FORK_ACTION,
         evidence={"forked_steps": float(steps)},
     )
@@ -135,7 +135,7 @@ def _outside_steps(elsewhere: _Elsewhere) -> list[Finding]:
         Finding(
             id=row.id,
             severity="info",
-            summary=f"{phrase}, which no step contains",
+            summary=f"{phrase} ran outside all steps",
             action=row.action,
             evidence={"updates": float(elsewhere.updates), "loops": float(elsewhere.loops)},
         )
@@ -167,4 +167,5 @@ def _count_calls(numbers: RunNumbers) -> dict[str, int]:
 def _count_text(count: int, word: str) -> str:
     if not count:
         return f"no {word}"
-    return f"{count:,} {word}{'s' if ' ' in word and count > 1 else ''}"
+    plural = "es" if word.endswith("s") else "s"
+    return f"{count:,} {word}{plural if count > 1 else ''}"

@@ -151,7 +151,7 @@ _WARN_FROM_SHARE: Final = 0.1
 """Lost share of the steps' time from which the finding is a warning, in any section."""
 _MIN_EXCESS_NS: Final = 1_000_000
 """Minimum excess of a stall if its share is smaller, because very short steps have other costs."""
-_LOST: Final = ", of which {share:.1%} are lost: the GPU works in the meantime"
+_LOST: Final = "; only {share:.1%} is lost, because the GPU works in the meantime"
 _MAX_LOST: Final = 0.9
 """Fraction of the stall time from which the summary does not report the lost share separately."""
 _SURE: Final = 2.0
@@ -186,7 +186,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
         return []
     costliest = most_uncovered(numbers) if section == UNTRACKED else None
     cause = cause_of(costliest.call, has_gpu=numbers.uses_gpu) if costliest else None
-    shown_as = "no section" if section == UNTRACKED else section
+    shown_as = "untracked time" if section == UNTRACKED else section
     stalled_share = stalled_ns / all_ns
     fields = {
         "period": comb.period,

@@ -32,7 +32,7 @@ _MIN_SET_UP_NS: Final = 5_000_000_000
 _MIN_LONGEST: Final = 0.1
 _MAX_SAVED_SET_UP: Final = 0.4
 """Maximum share of the run that can be saved, because model, data and libraries must be loaded."""
-_NO_LINE: Final = "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
+_NO_LINE: Final = "Set OTEL_MLPERF_READINGS=detailed to report the most expensive line."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
     GROUP BY rank, restart)
@@ -58,7 +58,7 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=row.summary.format(value=ledger.goodput, most=f"{most}, {share:.0%}"),
+            summary=row.summary.format(value=ledger.goodput, most=f"{most} ({share:.0%})"),
             action=row.action,
             evidence={"goodput": ledger.goodput, "wall_ns": ledger.wall_ns, "most": share},
             gain=Gain(low=0.0, high=share, of="run"),
@@ -83,8 +83,8 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     longest = numbers.store.rows(_LONGEST, around=_NO_SET_UP)
     name, own_ns = longest[0] if longest else ("", 0.0)
     is_named = own_ns >= _MIN_LONGEST * spent_ns
-    where = f", {own_ns / 1e9:.1f} s of it in {shown(name)}" if is_named else ""
-    where += ending_with(of_line, line)
+    where = f", of which {own_ns / 1e9:.1f} s are in {shown(name)}" if is_named else ""
+    where += ending_with(of_line, line, of="the set-up")
     most = min(_MAX_SAVED_SET_UP, share * of_line if line else share)
     return [
         Finding(
@@ -132,16 +132,16 @@ _MIN_COLLECTING: Final = 3
 _COLLECTED: Final = 0.8
 _MIN_OF_LINES, _MAX_OF_LINES = 0.7, 1.2
 """Minimum and maximum fraction of the time in program lines that can be saved."""
-_OF_LIBRARY: Final = "It computes with {library} on the CPU. "
+_OF_LIBRARY: Final = "That line computes with {library} on the CPU. "
 _WARN_ABOVE_RUN_SHARE: Final = 0.3
 """Share of the run above which validation is a warning; less validation may be intended."""
 _AROUND: Final = (
-    ": {saved:.0%} to save, {around:.0%} for what is done around it, such as renaming and removing"
+    ": {saved:.0%} for saving, {around:.0%} for related work such as renaming and removing files"
 )
 _MIN_AROUND: Final = 0.02
 _LINE_ACTION: Final = (
-    "Do what that line does less often, or for the whole batch at once; `with om.span(...)` "
-    "around it measures its time."
+    "Run that line less often, or for a whole batch in one operation. Put `with om.span(...)` "
+    "around that line to measure its time."
 )
 _SHORTEST_NS: Final = 10_000_000_000
 """Minimum duration of a run for meaningful shares, because in shorter runs set-up dominates."""

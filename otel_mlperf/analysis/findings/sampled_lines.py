@@ -30,10 +30,10 @@ _KNOWN: Final = 0.1
 """Minimum share of a line's samples in calls of its kind; other samples are between calls."""
 _MIN_SAVED: Final = 0.75
 _MIN_SAVED_WITH_GPU: Final = 0.5
-_LIKELY: Final = "likely in {call} ({place})"
+_LIKELY: Final = ", likely in {call} ({place})"
 _WAITING: Final = ("sync_in_loop", "blocked_loop")
 """Kinds that may wait for the GPU, so that their gain is unknown without its utilization."""
-_BLOCKED_IN: Final = "{doing}, most of it in {call} ({place})"
+_BLOCKED_IN: Final = "{doing}, most of that time in {call} ({place})"
 
 
 @once_a_run
@@ -93,7 +93,7 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
     summary = row.summary.format(**fields)
     around = 0.0 if has_gpu else _around(lines, most, rank, numbers)
     if around > won + uncertainty:
-        summary += f"; with the rest of that function {around:.0%}"
+        summary += f"; together with the rest of that function {around:.0%} of a step"
         evidence["share_of_function"] = around
         gain = replace(gain, high=around).narrowed()
     return share, Finding(

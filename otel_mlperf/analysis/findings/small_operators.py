@@ -59,8 +59,8 @@ def find_launches(numbers: RunNumbers) -> list[Finding]:
         return []
     longest = max(sections, key=lambda one: one.share)
     how = (
-        f"the GPU is busy only {busy[rank]:.0%} of the time, while forward, backward and "
-        f"optimizer take the host {computing:.0%} of a step, {longest.name} most"
+        f"the GPU is busy only {busy[rank]:.0%} of the time, but forward pass, backward pass and "
+        f"optimizer take {computing:.0%} of a step on the host, most of it in {longest.name}"
     )
     return [
         Finding(
@@ -122,11 +122,11 @@ class _Single(NamedTuple):
     @property
     def words(self) -> str:
         if self.calls >= _CALLS:
-            return f"; the model is called {self.calls:.0f} times for each"
+            return f"; the model is called {self.calls:.0f} times per backward pass"
         if self.selects >= _SELECTS:
-            return f"; {self.selects:.0f} elements are taken out one by one for each"
+            return f"; {self.selects:.0f} elements are selected one by one per backward pass"
         if self.reuse >= _REUSED:
-            return f"; {self.reuse:.0f} operations for each weight: its layers are called in a loop"
+            return f"; {self.reuse:.0f} operations per weight: layers are called in a loop"
         return ""
 
 
@@ -207,21 +207,18 @@ def _finding(
 ) -> Finding:
     row = row_of("small_operators")
     how = (
-        f"{nodes:,.0f} operations of {each_ns / 1e3:.1f} µs each in a backward pass, {share:.0%} "
-        "of it their start and end"
+        f"a backward pass runs {nodes:,.0f} operations of {each_ns / 1e3:.1f} µs each, of which "
+        f"{share:.0%} is overhead"
     )
     if not _is_backward_seen(numbers):
-        how = (
-            f"{nodes:,.0f} operations in a backward pass, of {each_ns / 1e3:.1f} µs each where it "
-            "is the whole step"
-        )
+        how = f"a backward pass runs {nodes:,.0f} operations of at most {each_ns / 1e3:.1f} µs each"
     where = _line(numbers, rank)
     return Finding(
         id=row.id,
         severity=row.severity,
         summary=row.summary.format(how=how)
         + single.words
-        + (f"; likely by {where}" if where else ""),
+        + (f"; likely caused by {where}" if where else ""),
         action=row.action,
         evidence={
             "operations": nodes,

@@ -153,7 +153,7 @@ class Costliest(NamedTuple):
     @property
     def words(self) -> str:
         """Return the end of a summary: the share and the costliest line."""
-        return f"; {self.share:.0%} of the time likely by {self.place}"
+        return f"; {self.share:.0%} of the step time likely in {self.place}"
 
 
 @once_a_run
@@ -187,9 +187,9 @@ def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float,
     return 0.0, ""
 
 
-def ending_with(share: float, line: str) -> str:
+def ending_with(share: float, line: str, *, of: str) -> str:
     """Return the end of a summary for a result of ``costliest_outside``; empty without a line."""
-    return f"; {share:.0%} of that likely by {line}" if line else ""
+    return f"; {share:.0%} of {of} likely in {line}" if line else ""
 
 
 def _place(rank: StackLines, lines: Iterable[Line]) -> str:

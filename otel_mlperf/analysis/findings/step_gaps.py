@@ -86,16 +86,22 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     if not count or not row.holds(share):
         return []
     times = max(1, round(count / ranks))
-    each = f"{times} times {spent / times / 1e9:.2f} s" if times > 1 else f"{spent / 1e9:.2f} s"
+    each = f"{spent / 1e9:.2f} s"
+    if times > 1:
+        each = f"{times} gaps of {spent / times / 1e9:.2f} s on average"
     return [
         Finding(
             id=row.id,
             severity=row.severity,
-            summary=f"{share:.0%} of the run is between two steps and in no section: {each}"
-            + ending_with(*costliest_outside(numbers, names.STACK_SAMPLES_BETWEEN)),
+            summary=f"{share:.0%} of the run is between steps and in no section: {each}"
+            + ending_with(
+                *costliest_outside(numbers, names.STACK_SAMPLES_BETWEEN),
+                of="the time between steps",
+            ),
             action=(
-                "Check what the loop does there, such as at the end of an epoch, and put `with "
-                "om.span(...)` around it: what is not needed each time can be done less often."
+                "Check what the loop does between steps, such as at the end of an epoch, and "
+                "put `with om.span(...)` around that work. Do work that is not needed each time "
+                "less often."
             ),
             evidence={"share": share, "times": float(times), "between_ns": spent},
             where=Where(section=UNTRACKED),

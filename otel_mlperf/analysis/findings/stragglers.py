@@ -169,7 +169,10 @@ def _straggler(
     fields = {"rank": rank, "section": section, "value": times}
     summary = row.summary.format(**fields)
     if not usual:
-        summary = f"rank {rank} likely delays the other ranks: only it has {section}"
+        summary = (
+            f"rank {rank} likely delays the other ranks: it spends time in {section}, "
+            "the median rank does not"
+        )
     return Finding(
         id=row.id,
         severity=row.severity,

@@ -68,8 +68,8 @@ def _by_content(numbers: RunNumbers) -> list[Finding]:
             id=row.id,
             severity=row.severity,
             summary=(
-                f"{padding:.0%} of the elements of a batch are padding, and likely {share:.0%} of "
-                "a step is spent on them"
+                f"{padding:.0%} of the elements of a batch are padding, which likely costs "
+                f"{share:.0%} of a step"
             ),
             action=row.action,
             evidence={"share": share, "padding": padding, "places": places},

@@ -87,13 +87,11 @@ def _of_step(numbers: RunNumbers, amount: _Amount, ranks: list[RankSteps]) -> Fi
 
 def _finding(numbers: RunNumbers, amount: _Amount, gain: Gain) -> Finding:
     row = row_of("uneven_shards")
-    where = "" if amount.what == "steps" else " in a step"
+    what = amount.what if amount.what == "steps" else f"{amount.what} per step"
     return Finding(
         id=row.id,
         severity=row.severity,
-        summary=row.summary.format(
-            rank=amount.most, value=amount.times, what=amount.what, where=where
-        ),
+        summary=row.summary.format(rank=amount.most, value=amount.times, what=what),
         action=row.action,
         evidence={
             f"rank {rank} {amount.what}": value for rank, value in sorted(amount.by_rank.items())

@@ -72,7 +72,9 @@ def test_a_loop_that_waits_for_what_it_writes_is_found(tmp_path):
 
     assert one.evidence["share"] == pytest.approx(0.26)
     assert one.evidence["writes"] == pytest.approx(1.0, rel=0.01)
-    assert "another process, or asleep; it writes 1.0 times a step" in one.summary
+    assert (
+        "another process, or sleeping); the process makes 1.0 write calls per step" in one.summary
+    )
     assert (one.gain.low, one.gain.high) == pytest.approx((0.195, 0.39))
 
 
@@ -93,7 +95,7 @@ def test_what_is_computed_to_write_is_saved_too(tmp_path):
 @pytest.mark.parametrize("writes", [{}, {"writes": 0.1}])
 def test_a_loop_that_writes_nothing_waits_for_something_else(tmp_path, writes):
     """A lock, a network, a sleep: from outside these look alike."""
-    assert "a network, a lock" in judged(tmp_path, **writes).summary
+    assert "the network, a lock" in judged(tmp_path, **writes).summary
 
 
 def test_less_is_enough_of_a_loop_that_writes(tmp_path):
@@ -162,8 +164,8 @@ def test_the_line_is_named_that_stands_still_in_something_unknown(tmp_path):
     """What a call of that name waits for is not known here."""
     one = judged(tmp_path, line=LINE | {names.STACK_CALL: "rendezvous"})
 
-    assert "a network, a lock" in one.summary
-    assert one.summary.endswith("likely by rendezvous() at train.py:7 in main")
+    assert "the network, a lock" in one.summary
+    assert one.summary.endswith("likely in rendezvous() at train.py:7 in main")
 
 
 def test_what_is_written_after_the_last_step_is_not_the_loops(tmp_path):

@@ -92,7 +92,7 @@ def test_each_pass_begins_slowly(tmp_path):
     found = found_in(run, "cold_start", "periodic_stall", "data_loading")
 
     one = found["cold_start"]
-    assert "each of 10 passes through Pix begins with a batch that takes 300 ms" in one.summary
+    assert "the first batch of each of 10 passes through Pix takes 300 ms" in one.summary
     assert one.evidence["usual_ns"] == pytest.approx(MS)
     assert "periodic_stall" not in found
     assert found["data_loading"].action.startswith("See the finding cold_start")

@@ -37,7 +37,8 @@ def test_collectives_that_move_much(tmp_path):
     one = found_in(stepping(tmp_path, part, part), *IDS)["collectives"]
 
     assert one.summary == (
-        "collectives take 40% of a step: 40% likely moving data, 0% waiting for late ranks"
+        "collectives take 40% of a step: likely 40% for data transfer, 0% for waiting for late "
+        "ranks"
     )
     assert one.where == Where(section="all_reduce")
     assert one.gain == Gain(low=0.0, high=pytest.approx(0.4))
@@ -111,9 +112,12 @@ def test_how_many_there_are_and_what_ddp_moves_is_said(tmp_path):
     one = found_in(run, *IDS)["collectives"]
 
     assert one.summary.endswith(
-        "0% waiting for late ranks, 12 for each update, 24.0 MiB of gradients in 2"
+        "0% for waiting for late ranks; 12 collectives per update; 24.0 MiB of gradients in "
+        "2 buckets"
     )
-    assert one.action.startswith("10 of them for each update are not DDP's gradients: start there.")
+    assert one.action.startswith(
+        "Start with the 10 collectives per update without DDP's gradients."
+    )
     assert one.evidence["collectives"] == 12
     assert one.evidence["gradients_bytes"] == 24 << 20
 
@@ -125,7 +129,7 @@ def test_an_exchange_of_gradients_alone_is_advised_of_them(tmp_path):
     counted(run, names.COLLECTIVES, 3, 3)
     counted(run, names.DDP_BUCKETS, 2, 2)
 
-    assert found_in(run, *IDS)["collectives"].action.startswith("Use fewer and larger ones")
+    assert found_in(run, *IDS)["collectives"].action.startswith("Use fewer and larger collectives")
 
 
 @pytest.mark.parametrize("ms", [0, 2, 12, 20])
@@ -173,8 +177,8 @@ def test_many_collectives_in_sections_of_the_program_itself_are_found(tmp_path):
     one = found_in(run, *IDS)["collectives"]
 
     assert one.summary == (
-        "collectives take 48% of a step: likely that of every rank, most of it in optimizer, "
-        "64 for each update"
+        "collectives take 48% of a step on every rank, likely: the main thread is blocked for "
+        "that time, mostly in optimizer; 64 collectives per update"
     )
     assert one.where == Where(section="optimizer")
     assert one.gain.low < 0.48 < one.gain.high

@@ -71,7 +71,7 @@ def test_more_threads_than_cpus_are_found_and_what_to_set(tmp_path):
     assert one.id == "oversubscription"
     assert one.where.rank == 0
     assert "OMP_NUM_THREADS=2" in one.action
-    assert "30.9 threads of the run compete for 2 CPUs" in one.summary
+    assert "30.9 threads of the training compete for 2 CPUs" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.45, 0.85))
 
 

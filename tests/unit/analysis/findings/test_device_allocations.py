@@ -37,7 +37,7 @@ def test_a_cache_that_is_emptied_each_step_is_found(tmp_path):
     """Twelve for each of ten steps a second; how long the GPU idles for it nobody knows."""
     (one,) = judged(tmp_path, lambda second: 120 * second)
 
-    assert "requests memory from the driver 12.0 times a step" in one.summary
+    assert "requests memory from the driver 12.0 times per step" in one.summary
     assert (one.where.rank, one.where.device, one.gain) == (0, "cuda:1", None)
     assert one.evidence == {"allocations": 1800, "steps": 150}
 
@@ -46,7 +46,7 @@ def test_steps_of_another_phase_ask_for_nothing(tmp_path):
     """Ten short ones of a validation beside each."""
     (one,) = judged(tmp_path, lambda second: 13 * second, validates=True)
 
-    assert "requests memory from the driver 1.3 times a step" in one.summary
+    assert "requests memory from the driver 1.3 times per step" in one.summary
 
 
 def test_no_more_is_won_than_the_gpu_idles(tmp_path):

@@ -147,7 +147,11 @@ def test_its_alert_is_written_and_fires(tmp_path, promtool):
     ("source", "said"),
     [
         ("raise ImportError('no such thing')", "ImportError: no such thing"),
-        ("IT = 3", "TypeError: loading finding broken:IT: it is no FindingSource but 3"),
+        (
+            "IT = 3",
+            "TypeError: loading finding source broken:IT: the entry point names 3, not a "
+            "FindingSource",
+        ),
         (
             "from otel_mlperf.analysis.findings.finding_sources import FindingSource\n"
             "IT = FindingSource(lambda numbers: 1 / 0)",
@@ -161,5 +165,5 @@ def test_one_that_fails_costs_itself_alone(tmp_path, install, source, said):
     found = judge_run(read_run(digits(tmp_path / "runs").write())).findings
 
     assert [one.id for one in found] == ["data_loading", "finding_failed"]
-    assert found[1].summary == f"broken could not be judged: {said}"
+    assert found[1].summary == f"evaluating the finding source broken failed: {said}"
     assert found[1].severity == "info"

@@ -29,7 +29,7 @@ def test_a_gpu_that_waits_for_launches_is_found_with_what_a_graph_would_save(tmp
     (one,) = judged(tmp_path, 0.2)
 
     assert "the GPU is busy only 20% of the time" in one.summary
-    assert "take the host 90% of a step, backward most" in one.summary
+    assert "take 90% of a step on the host, most of it in backward" in one.summary
     assert one.where.section == "backward"
     assert one.evidence["share"] == pytest.approx(0.7)
     assert one.gain.low < 0.7 < one.gain.high

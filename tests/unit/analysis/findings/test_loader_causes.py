@@ -72,9 +72,11 @@ def test_one_slow_worker_of_three(tmp_path):
     one = found["slow_worker"]
     # Spread over all it would be 61 / 9 ms a step, which the work covers.
     assert near(one.gain, 0.5, 0.5)
-    assert one.summary.startswith("worker 0 of Pix takes 120.0 × as long per batch")
+    assert one.summary.startswith("DataLoader worker 0 of Pix takes 120.0 × as long per batch")
     assert "its samples require more CPU time" in one.action
-    assert found["data_loading"].action == "See the finding slow_worker: most of the wait is there."
+    assert found["data_loading"].action == (
+        "See the finding slow_worker, which explains most of the data wait."
+    )
 
 
 def test_a_slow_worker_that_nobody_waits_for(tmp_path):
@@ -88,7 +90,7 @@ def test_a_slow_collate_fn(tmp_path):
 
     assert list(found) == ["collate", "data_loading"]
     assert near(found["collate"].gain, 29 * 0.75 / 51.5, 29 / 51.5)
-    assert "collate_fn takes 94% of the time of a batch of Pix" in found["collate"].summary
+    assert "collate_fn takes 94% of the loading time of a batch of Pix" in found["collate"].summary
 
 
 def test_a_collate_fn_in_workers(tmp_path):
@@ -131,11 +133,11 @@ def test_more_workers_where_cpus_are_free(tmp_path):
     found = found_in(loaded(tmp_path, COMPUTING, wait=31.5, work=20, busy=0.5))
 
     one = found["data_loading"]
-    assert one.action.startswith("DataLoader(..., num_workers=2, persistent_workers=True)")
+    assert one.action.startswith("Use DataLoader(..., num_workers=2, persistent_workers=True)")
     # One worker: as long as the longer of the two; without any wait all of it.
     assert near(one.gain, 20 / 51.5, 31.5 / 51.5)
-    assert "CPUs are free for at most 50 %." in one.action
-    assert one.action.endswith("decoded or augmented once beforehand, would save 61 %.")
+    assert "50 % of the CPU time is free." in one.action
+    assert one.action.endswith("before the training would save at most 61 % of a step.")
 
 
 def test_workers_have_what_is_left_of_the_cpus(tmp_path):
@@ -215,7 +217,7 @@ def test_workers_that_start_for_each_pass(tmp_path):
     """The first pass starts them anyway, and kept ones fetch a first batch too."""
     one = found_in(started(tmp_path, "started", 10))["worker_startup"]
 
-    assert "restarted for each of 10 passes, 150 ms each" in one.summary
+    assert "restarted for each of 10 passes: 150 ms per pass" in one.summary
     assert "persistent_workers=True" in one.action
     low, high = 9 * 0.1195 / 3.5, 9 * 0.1495 / 3.5
     assert near(one.gain, low, high)

@@ -125,7 +125,7 @@ def test_tensors_that_are_kept_on_a_device_are_found_there(tmp_path):
     found = found_in(run)["memory_growth"]
 
     assert (found.where.rank, found.where.device) == (0, "cuda:0")
-    assert found.summary.startswith("memory of tensors on cuda:0 grows steadily: by 390 MiB")
+    assert found.summary.startswith("the memory of tensors on cuda:0 grows steadily: by 390 MiB")
     assert found.evidence["bytes_per_s"] == pytest.approx(10 * MIB)
 
 

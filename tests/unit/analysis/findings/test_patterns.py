@@ -242,7 +242,8 @@ def test_what_comes_every_tenth_step_is_found_where_it_is(tmp_path):
     assert found.evidence["period"] == 10
     assert found.where.section == "log"
     assert found.gain.high == pytest.approx(30 / 240, rel=0.05)
-    assert "every 10 steps, one takes 2.4 × as long as the others, mostly in log" in found.summary
+    words = "one step in every 10 takes 2.4 × the median step time, mostly in log"
+    assert words in found.summary
     assert found.command == "otel-mlperf show 3f2a --step 299"
 
 
@@ -266,8 +267,8 @@ def test_a_stall_of_a_hundredth_is_information(tmp_path):
     assert (found.severity, found.where.section, found.where.steps) == ("info", "log", (49, 499))
     assert found.evidence["share"] == pytest.approx(12 / (50 * 21 + 12), rel=0.1)
     assert found.evidence["chance"] < 1e-6
-    assert "every 50 steps, one takes 1.6 × as long as the others" in found.summary
-    assert found.summary.endswith("in log: 1.1% of the steps' time")
+    assert "one step in every 50 takes 1.6 × the median step time" in found.summary
+    assert found.summary.endswith("in log: the excess is 1.1% of the time of all steps")
 
 
 def run_ahead(device_ms, reads_ms, count=400, every=20, host_ms=16.0, depth_ms=48.0):
@@ -302,7 +303,7 @@ def test_a_wait_for_a_gpu_is_lost_as_far_as_the_gpu_idles(tmp_path, device_ms, r
     else:
         assert found.gain.high == pytest.approx(lost, rel=0.3)
         assert found.evidence["lost_share"] == pytest.approx(found.gain.high)
-        assert "are lost: the GPU works in the meantime" in found.summary
+        assert "is lost, because the GPU works in the meantime" in found.summary
 
 
 @pytest.mark.parametrize(("busy", "most"), [(0.995, None), (0.96, 0.04), (0.3, 0.12)])
@@ -471,7 +472,7 @@ def test_what_is_done_around_checkpoints_goes_with_them(tmp_path):
     assert set(found) == {"checkpoint"}
     assert found["checkpoint"].evidence["share"] == pytest.approx(0.4, rel=0.02)
     assert found["checkpoint"].evidence["around_share"] == pytest.approx(0.3, rel=0.02)
-    assert "10% to save, 30% for what is done around it" in found["checkpoint"].summary
+    assert "10% for saving, 30% for related work such as renaming" in found["checkpoint"].summary
 
 
 def test_checkpoints_with_nothing_around_them(tmp_path):
@@ -509,7 +510,8 @@ def test_time_between_steps_is_found(tmp_path):
 
     assert set(found) == {"uncovered"}
     assert found["uncovered"].evidence["share"] == pytest.approx(0.36, rel=0.02)
-    assert "between two steps and in no section: 9 times 0.40 s" in found["uncovered"].summary
+    words = "between steps and in no section: 9 gaps of 0.40 s on average"
+    assert words in found["uncovered"].summary
     assert found["uncovered"].gain.of == "run"
 
 

@@ -37,9 +37,9 @@ def test_goodput(tmp_path, lasts_s, works_s, is_low):
     if is_low:
         (one,) = found
         assert one.summary == (
-            "only 11% of the run's time was productive (goodput); the largest loss is other, 66%"
+            "only 11% of the run's time was productive (goodput); the largest loss is other (66%)"
         )
-        assert one.action.startswith("Start with the largest loss; ")
+        assert one.action.startswith("Start with the largest loss. ")
         assert one.gain.of == "run"
 
 
@@ -59,10 +59,11 @@ def test_a_set_up_that_takes_much_of_the_run_is_told(tmp_path, before_s, works_s
     if is_long:
         (one,) = found
         assert one.summary == (
-            "set-up takes 60% of the run: 12.0 s before the first step, 7.0 s of it in build_table"
+            "set-up takes 60% of the run: 12.0 s before the first step, of which 7.0 s are in "
+            "build_table"
         )
         assert one.action.endswith(
-            "With OTEL_MLPERF_READINGS=detailed the most expensive line is reported."
+            "Set OTEL_MLPERF_READINGS=detailed to report the most expensive line."
         )
         assert (one.severity, one.where.section) == ("info", "build_table")
         assert (one.gain.low, one.gain.high, one.gain.of) == (0.0, 0.4, "run")
@@ -96,7 +97,7 @@ def test_the_line_that_takes_most_of_a_set_up_is_named(tmp_path):
     run.process(30 * S)
 
     (one,) = found_in(run, "set_up")
-    assert one.summary.endswith("75% of that likely by hash() at train.py:9 in make_9")
+    assert one.summary.endswith("75% of the set-up likely in hash() at train.py:9 in make_9")
     assert "detailed" not in one.action
     assert one.where.section == "hash() at train.py:9 in make_9"
     assert one.gain.high == pytest.approx(13 / 30 * 0.75)
@@ -126,7 +127,7 @@ def test_late_requests_are_found_by_name(tmp_path):
     request(run, [80 * MS] * 100, "lookup", category="other")
 
     (found,) = found_in(run, "requests_late")
-    assert found.summary == "only 90% of the requests chat meet their time limit"
+    assert found.summary == "too few requests named chat meet their time limit: 90%"
     assert found.where.section == "chat"
     assert found.evidence["within"] == 0.9
     assert found.evidence["requests"] == 100

@@ -62,11 +62,11 @@ def test_a_thread_that_is_in_the_training_alone_has_none(tmp_path):
 @pytest.mark.parametrize(
     ("call", "library", "doing"),
     [
-        ("print", "", "on output"),
-        ("fsync", "", "on files"),
-        ("info", "logging", "on output"),
-        ("put", "wandb", "on output"),
-        ("item", "", "on results that it requests"),
+        ("print", "", "on output and logging"),
+        ("fsync", "", "on reading and writing files"),
+        ("info", "logging", "on output and logging"),
+        ("put", "wandb", "on output and logging"),
+        ("item", "", "on fetching results"),
     ],
 )
 def test_output_in_each_step_is_found_with_its_line(tmp_path, call, library, doing):
@@ -77,20 +77,26 @@ def test_output_in_each_step_is_found_with_its_line(tmp_path, call, library, doi
     assert one.id == "sync_in_loop"
     assert one.evidence["share"] == pytest.approx(0.3)
     assert one.gain.low < 0.3 < one.gain.high
-    assert f"30% of a step {doing}, most of it in {call}() (train.py:20 in main)" in one.summary
+    place = f"{call}() (train.py:20 in main)"
+    assert f"30% of a step {doing}, most of that time in {place}" in one.summary
     assert (".item()" in one.action) is (call == "item")
 
 
 @pytest.mark.parametrize(
     ("call", "library", "doing", "advice"),
     [
-        ("sleep", "", "asleep", "Remove the sleep from the loop"),
-        ("run", "subprocess", "waiting for programs that it starts", "subprocess.Popen"),
-        ("system", "", "waiting for programs that it starts", "subprocess.Popen"),
-        ("with", "", "waiting for a lock or another thread", "Hold the lock"),
-        ("acquire", "", "waiting for a lock or another thread", "Hold the lock"),
-        ("join", "threading", "waiting for a lock or another thread", "Hold the lock"),
-        ("result", "concurrent", "waiting for other processes", "some steps later"),
+        ("sleep", "", "sleeping", "Remove the sleep from the loop"),
+        ("run", "subprocess", "waiting for programs that the loop starts", "subprocess.Popen"),
+        ("system", "", "waiting for programs that the loop starts", "subprocess.Popen"),
+        ("with", "", "waiting for a lock or another thread", "copy shared data under the lock"),
+        ("acquire", "", "waiting for a lock or another thread", "copy shared data under the lock"),
+        (
+            "join",
+            "threading",
+            "waiting for a lock or another thread",
+            "copy shared data under the lock",
+        ),
+        ("result", "concurrent", "waiting for other processes", "some steps after the call"),
         ("post", "requests", "waiting for the network", "in another thread"),
     ],
 )
@@ -100,7 +106,7 @@ def test_a_line_that_waits_is_told_what_fits_it(tmp_path, call, library, doing, 
 
     (one,) = found.values()
     assert one.id == "blocked_loop"
-    assert f"likely {doing}, most of it in {call}() (train.py:20 in main)" in one.summary
+    assert f"likely {doing}, most of that time in {call}() (train.py:20 in main)" in one.summary
     assert advice in one.action
     assert ".item()" not in one.action
     assert one.gain.low < 0.3 < one.gain.high
@@ -117,7 +123,10 @@ def test_a_gain_by_lines_can_be_acted_on(tmp_path, samples):
 
 @pytest.mark.parametrize(
     ("call", "library", "words"),
-    [("svd", "numpy", "It computes with numpy"), ("score", "", "Do it only every N steps")],
+    [
+        ("svd", "numpy", "That line computes with numpy"),
+        ("score", "", "Run these lines only every N steps"),
+    ],
 )
 def test_a_line_that_takes_more_than_a_fifth_of_a_step_is_a_warning(tmp_path, call, library, words):
     """Metrics that are computed on the CPU in each step, in the loop's own function or another."""
@@ -126,7 +135,7 @@ def test_a_line_that_takes_more_than_a_fifth_of_a_step_is_a_warning(tmp_path, ca
 
     (one,) = found.values()
     assert (one.id, one.severity) == ("costly_line", "warning")
-    assert f"most of it into {call}() at train.py:23 in main" in one.summary
+    assert f"most of that time in {call}() at train.py:23 in main" in one.summary
     assert one.action.startswith(words)
     assert one.gain.low < 60 / 159 < one.gain.high
     assert one.gain.high - one.gain.low <= 0.4
@@ -139,7 +148,7 @@ def test_lines_of_several_functions_are_saved_together(tmp_path):
     found = judged(tmp_path, *lines, own=50 * MS, ids={"costly_line"})["costly_line"]
 
     assert found.evidence["share"] == pytest.approx(66 / 200, rel=0.02)
-    assert "most of it into sum() at train.py:3 in recall" in found.summary
+    assert "most of that time in sum() at train.py:3 in recall" in found.summary
 
 
 def test_what_prints_tensors_is_all_that_is_in_no_section(tmp_path):
@@ -208,7 +217,7 @@ def test_who_goes_through_a_batch_does_more_than_to_ask_for_its_elements(tmp_pat
     assert one.id == "sync_in_loop"
     assert one.evidence["share"] == pytest.approx(0.2)
     assert one.gain.high == pytest.approx(0.5, rel=0.01)
-    assert "; with the rest of that function 50%" in one.summary
+    assert "; together with the rest of that function 50% of a step" in one.summary
 
 
 def test_a_function_that_trains_as_well_is_not_saved_as_a_whole(tmp_path):
@@ -276,7 +285,8 @@ def test_time_in_no_section_has_the_line_at_which_it_likely_goes(tmp_path):
     found = judged(tmp_path, *lines, own=28 * MS, ids={"uncovered", "costly_line"})
 
     (one,) = found.values()
-    assert "22% of a step is in no section; 6% of the time likely by score() at " in one.summary
+    words = "22% of a step is in no section; 6% of the step time likely in score() at "
+    assert words in one.summary
     assert one.summary.endswith("train.py:23 in main")
     assert (one.gain.low, one.gain.high) == pytest.approx((0, 0.06), rel=0.01)
 
@@ -286,8 +296,9 @@ def test_a_loop_that_takes_from_a_queue_waits_for_data(tmp_path, package):
     """Whoever fills the queue is to be made faster, whichever queue it is."""
     found = judged(tmp_path, (23, "get", package, "", 70), own=60 * MS)["blocked_loop"]
 
-    assert "likely waiting for data from a queue, most of it in get() (train.py:23" in found.summary
-    assert "puts into that queue" in found.action
+    words = "likely waiting for data from a queue, most of that time in get() (train.py:23"
+    assert words in found.summary
+    assert "puts data into that queue" in found.action
 
 
 def test_the_advice_is_about_the_line_that_is_named(tmp_path):
@@ -306,7 +317,7 @@ def test_a_function_of_the_loop_is_taken_as_a_whole(tmp_path):
     lines += [(24, "", "", "", 5), (25, "", "", "", 5)]
     found = judged(tmp_path, *lines, own=60 * MS, ids={"costly_line"})["costly_line"]
 
-    assert "most of it into score() at train.py:3 in judge" in found.summary
+    assert "most of that time in score() at train.py:3 in judge" in found.summary
     assert found.evidence["share_of_that_line"] == pytest.approx(60 / 159 * 60 / 70, rel=0.01)
 
 

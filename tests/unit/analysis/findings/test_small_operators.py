@@ -54,7 +54,7 @@ def test_many_operations_of_a_few_microseconds_are_found(tmp_path):
     """A thousand of 8 µs each, in a pass of 8 ms."""
     (one,) = judged(tmp_path, 1000)
 
-    assert "1,000 operations of 8.0 µs each in a backward pass, 62%" in one.summary
+    assert "a backward pass runs 1,000 operations of 8.0 µs each, of which 62%" in one.summary
     assert one.evidence["dispatch_share"] == pytest.approx(5 / 8)
     assert one.gain.low == pytest.approx(0.85 * 5 / 8 * 14 / 20)
     assert one.gain.high == pytest.approx((1 + 5 / 8) / 2 * 14 / 20)
@@ -76,9 +76,7 @@ def test_a_program_without_sections_in_its_steps_is_told(tmp_path):
     (one,) = found_without_sections(tmp_path)
     (less,) = found_without_sections(tmp_path / "own", own_samples=30)
 
-    assert (
-        "1,000 operations in a backward pass, of 20.0 µs each where it is the whole" in one.summary
-    )
+    assert "a backward pass runs 1,000 operations of at most 20.0 µs each" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.75, 1.0))
     assert less.gain.high == pytest.approx(0.7)
 
@@ -132,7 +130,7 @@ def test_layers_that_are_called_in_a_loop_are_found(tmp_path):
     """A cell for each of a hundred steps of time: 10 weights, of 18 µs each operation."""
     (one,) = judged(tmp_path, 1000, backward_ns=18 * MS, weights=10)
 
-    assert "100 operations for each weight: its layers are called in a loop" in one.summary
+    assert "100 operations per weight: layers are called in a loop" in one.summary
     assert one.gain.high == pytest.approx(19 / 20)
     assert judged(tmp_path / "shared", 1000, backward_ns=18 * MS, weights=50) == []
     assert judged(tmp_path / "long", 300, backward_ns=18 * MS, weights=5) == []
@@ -151,7 +149,7 @@ def test_a_model_that_is_called_for_each_item_is_found(tmp_path):
     """Of 18 µs each, too; a healthy one is called a few times for each backward pass."""
     (one,) = judged(tmp_path, 1000, backward_ns=18 * MS, calls=64)
 
-    assert "the model is called 64 times for each" in one.summary
+    assert "the model is called 64 times per backward pass" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.75 * 19 / 20, 19 / 20))
     assert judged(tmp_path / "accumulated", 1000, backward_ns=18 * MS, calls=8) == []
 
@@ -160,7 +158,7 @@ def test_a_loop_over_time_is_found(tmp_path):
     """Of 18 or 72 µs each, too; a few elements are taken out in many a model."""
     (one,) = judged(tmp_path, 1000, backward_ns=18 * MS, selects=200)
 
-    assert "200 elements are taken out one by one for each" in one.summary
+    assert "200 elements are selected one by one per backward pass" in one.summary
     assert (one.gain.low, one.gain.high) == pytest.approx((0.75 * 19 / 20, 19 / 20))
     assert len(judged(tmp_path / "long", 250, backward_ns=18 * MS, selects=80)) == 1
     assert judged(tmp_path / "few", 1000, backward_ns=18 * MS, selects=12) == []

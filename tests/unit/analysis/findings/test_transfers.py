@@ -49,7 +49,9 @@ def test_copies_that_nothing_runs_beside(tmp_path):
     one = found_in(profiled(steps(tmp_path), 30, ("H2D", 30, True), ("D2H", 10, True)))
 
     assert one.evidence["share"] == pytest.approx(0.3 * 30 / 40)
-    assert one.summary.endswith("without overlap, from memory that is not pinned")
+    assert one.summary.endswith(
+        "do not overlap with computation: most of the copied memory is not pinned"
+    )
     assert "pin_memory=True" in one.action
     assert one.gain.high == pytest.approx(0.225)
 

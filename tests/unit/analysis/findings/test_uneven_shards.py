@@ -37,7 +37,8 @@ def test_a_rank_with_larger_batches(tmp_path, heavy):
     assert found == {}
     assert one.where == Where(rank=heavy)
     assert one.summary == (
-        f"rank {heavy} has 3.0 × as many samples as the other ranks in a step, which wait for it"
+        f"rank {heavy} has 3.0 × as many samples per step as the median rank, and the other "
+        "ranks wait for it"
     )
     assert one.evidence == {
         "rank 0 samples": samples[0] * STEPS,
@@ -66,7 +67,9 @@ def test_a_rank_with_more_batches(tmp_path):
     one = found_in(run, *IDS)["uneven_shards"]
 
     assert one.where == Where(rank=0)
-    assert one.summary == "rank 0 has 2.0 × as many steps as the other ranks, which wait for it"
+    assert one.summary == (
+        "rank 0 has 2.0 × as many steps as the median rank, and the other ranks wait for it"
+    )
     assert one.gain == Gain(low=0.0, high=pytest.approx(0.25), of="run")
 
 

@@ -32,7 +32,8 @@ def test_an_update_by_hand(tmp_path):
     (found,) = findings(seen(tmp_path, forward=46, backward=17))
 
     assert found.summary == (
-        "no step of a PyTorch loop was detected: 46 forward, 17 backward, no optimizer step"
+        "no step of a PyTorch loop was detected: 46 forward passes, 17 backward passes, no "
+        "optimizer step"
     )
     assert found.severity == "warning"
     assert "`with om.step():`" in found.action
@@ -42,10 +43,18 @@ def test_an_update_by_hand(tmp_path):
 @pytest.mark.parametrize(
     ("calls", "told", "severity"),
     [
-        ({}, "no forward, no backward, no optimizer step", "info"),
-        ({"forward": 2000}, "2,000 forward, no backward, no optimizer step", "info"),
-        ({"optimizer": 1}, "no forward, no backward, 1 optimizer step", "warning"),
-        ({"backward": 3, "optimizer": 2}, "no forward, 3 backward, 2 optimizer steps", "warning"),
+        ({}, "no forward pass, no backward pass, no optimizer step", "info"),
+        (
+            {"forward": 2000},
+            "2,000 forward passes, no backward pass, no optimizer step",
+            "info",
+        ),
+        ({"optimizer": 1}, "no forward pass, no backward pass, 1 optimizer step", "warning"),
+        (
+            {"backward": 3, "optimizer": 2},
+            "no forward pass, 3 backward passes, 2 optimizer steps",
+            "warning",
+        ),
     ],
 )
 def test_whatever_is_missing_is_named(tmp_path, calls, told, severity):
@@ -146,9 +155,7 @@ def test_training_beside_steps_is_said(tmp_path):
     run.step(0, 0, {"forward": MS})
 
     (found,) = findings(run)
-    assert found.summary == (
-        "40 optimizer steps in a thread or asyncio task, which no step contains"
-    )
+    assert found.summary == ("40 optimizer steps in a thread or asyncio task ran outside all steps")
     assert found.severity == "info"
 
 
@@ -161,6 +168,6 @@ def test_steps_of_forked_children_are_counted_and_named(tmp_path, own, severity)
         run.step(n, n * MS, {"forward": MS})
 
     (found,) = findings(run)
-    assert found.summary.startswith("30 steps in processes forked after om.start: ")
+    assert found.summary.startswith("processes forked after om.start ran 30 steps, ")
     assert found.severity == severity
     assert "in a daemon after it has detached" in found.action
