@@ -167,8 +167,8 @@ EXAMPLES = {
     "each": "T ms", "grown": "N MiB", "host": "M", "longest": "", "most": "*loss* (Y %)",
     "of": "the process", "others": "N", "padding": "Y %", "passes": "N", "period": "N",
     "place": "*file:line*", "rank": "R", "reason": "its samples take longer", "runnable": "N",
-    "section": "*section*", "seen": "N forward passes, X backward passes, no optimizer step", "spent": "T",
-    "steps": "N", "threads": "K", "time": "T s", "times": "Y", "what": "samples",
+    "section": "*section*", "seen": "N forward passes, X backward passes, no optimizer step",
+    "spent": "T", "steps": "N", "threads": "K", "time": "T s", "times": "Y", "what": "samples",
     "worker": "W", "workers": "num_workers=K",
 }  # fmt: skip
 """Fields of summaries and actions, each with an example or a letter, so that they can be read."""
