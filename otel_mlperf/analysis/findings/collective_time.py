@@ -55,7 +55,7 @@ class _Counted(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the end of the summary (``; 12 collectives per update``); empty: no count is known."""
+        """Return the end of the summary (``; 12 collectives per update``), empty without counts."""
         phrases = []
         if self.collectives is not None:
             phrases.append(f"{self.collectives:,.0f} collectives per update")
