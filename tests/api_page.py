@@ -254,8 +254,8 @@ def tree_of_errors():
     ]
     rows = [f"| `{kind.__name__}` | {kind.exit_code} | {plain(kind.__doc__)} |" for kind in kinds]
     head = (
-        "\nAll errors, with the exit code of the command line. Commands and `read_run()` also raise\n"
-        "errors that are not attributes of `om`.\n"
+        "\nAll errors, with the exit code of the command line. Commands and `read_run()` also\n"
+        "raise errors that are not attributes of `om`.\n"
     )
     return "\n".join([head, "| error | exit code | meaning |", "|---|---:|---|", *rows]) + "\n"
 

@@ -64,7 +64,7 @@ class CgroupSensor:
         measured: list[Measurement] = []
         for pid, (member, status) in self._members.items():
             text = status.read()
-            # An ended process has no status, but its groups still exist: skip it.
+            # An ended process has no status, but its groups still exist, so that it is skipped.
             if text:
                 of_cpu, of_memory = member.chain("cpu"), member.chain("memory")
                 measured += self._of_cpu(pid, text, cpu[of_cpu] if of_cpu else CpuReading())

@@ -60,7 +60,7 @@ def parse_mounts(text: bytes) -> list[Mount]:
     mounts = []
     for line in text.decode("utf-8", "replace").split("\n"):
         words = line.split(" ")
-        # The number of optional fields before the dash varies: index from the end of the line.
+        # Fields are counted from the end, because the number of optional fields varies.
         if len(words) < _MOUNT_FIELDS - 1 or words[-4] != "-":
             continue
         kind, options = words[-3], words[-1].split(",")
@@ -122,8 +122,7 @@ class Membership:
 
     def read(self) -> None:
         """Update the groups of the process, which may have been moved."""
-        # Read in each pass, because Slurm, systemd and container runtimes may move a running
-        # process.
+        # Read in each pass, because Slurm, systemd or a container runtime may move a process.
         text = self._file.read()
         if text != self._text or not self._chains:
             self._text, groups = text, parse_membership(text)

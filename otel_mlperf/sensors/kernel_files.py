@@ -104,7 +104,7 @@ def number(word: bytes) -> int | None:
 
 def numbers(words: list[bytes]) -> list[int]:
     """Parse plain decimal numbers; return an empty list if any text is not such a number."""
-    # Checked together, since a file may contain hundreds of numbers.
+    # Checked together, because a file may contain hundreds of numbers.
     if not b"".join(words).isdigit() or len(max(words, key=len)) > _MAX_DIGITS:
         return []
     return [int(word) for word in words]

@@ -68,8 +68,7 @@ class TimedSensor:
             )
             self._thread.start()
         self._state, self._began_s = "waiting", self._clock()
-        # Must be cleared before the thread is woken, because an immediate result would be lost
-        # otherwise.
+        # Must be cleared before the thread is woken, or an immediate result would be lost.
         self._answered.clear()
         self._wanted.put(True)
         return True
@@ -130,7 +129,7 @@ class TimedSensor:
             # Set before the event, so that a caller that sees the event reads a complete answer.
             self._answer = (measured, self._clock() - began_s)
             self._answered.set()
-        # Closed here instead of in close(), since a driver's library must be used by one thread.
+        # Closed here instead of in close(), because a driver's library must be used by one thread.
         self._sensor.close()
 
     def _pass(self) -> list[Measurement] | None:

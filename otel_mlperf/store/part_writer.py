@@ -183,7 +183,7 @@ def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
     only once per class, and not in every merge.
     """
     run: list[TablePart] = []
-    # Search from the newest part backwards: old parts are large, and should not be rewritten.
+    # Search starts at the newest part, because large, old parts should not be rewritten.
     for part in reversed(parts):
         if run and _size_class(part, over) > _size_class(run[-1], over):
             if len(run) > over:
@@ -320,7 +320,7 @@ def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) 
     size = sum(part.path.stat().st_size for of_table in parts for part in of_table)
     removed = 0
     for place, of_table in enumerate(parts):
-        # The newest part is never removed, since a user may be viewing its data.
+        # The newest part is never removed, because a user may be viewing its data.
         for part in of_table[:-1]:
             if size <= most_bytes:
                 return removed

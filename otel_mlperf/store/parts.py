@@ -19,7 +19,7 @@ from otel_mlperf.whole_file import make_folder, read_regular, regular_files, wri
 
 SUFFIX = ".parquet"
 _AS_OF = "as_of_ns"
-# Only characters that safe_name() allows: DuckDB would treat ``*``, ``?`` or ``[`` as a pattern.
+# Only characters that safe_name() allows: DuckDB would treat ``*``, ``?``, ``[`` as a pattern.
 _NAME = re.compile(
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*)-(?P<first>\d{6,})(?:_(?P<last>\d{6,}))?\.parquet"
 )

@@ -154,8 +154,7 @@ class Store:
 
         ``more`` is SQL that follows the table's name, such as ``ORDER BY rank``.
         """
-        # Columns are not listed, because a column may have the name of a table, which would be
-        # read.
+        # Columns are not listed, because a column's name could be taken for that of a table.
         found = self.records(f"SELECT * FROM {NAMES[row]} {more}", **values)
         return [row(**of_row) for of_row in found]
 
@@ -319,7 +318,7 @@ def _selection(table: str, files: list[str]) -> str:
     columns = ", ".join(column.name for column in TABLES[table])
     listed = _list_of(_PATTERN.sub(r"[\g<0>]", file) for file in files)
     if any(column.added for column in TABLES[table]):
-        # union_by_name is slower, since it opens all parts first: only used if parts may differ.
+        # union_by_name is slower, because it opens all parts first: only used if parts may differ.
         parts = f"SELECT * FROM read_parquet({listed}, union_by_name = true)"
         return f"SELECT {columns} FROM ({_empty(table)} UNION ALL BY NAME {parts})"
     if table != "processes":

@@ -82,7 +82,7 @@ def _find_nodes(trace: Trace, links: Links) -> tuple[NDArray[np.intp], NDArray[n
     is_inner = (links.around != NONE) & is_launch[links.around]
     rows = np.flatnonzero(is_launch & ~has_run[:-1] & ~is_inner)
     rows = rows[np.argsort(trace.events.start_ns[rows], kind="stable")]
-    # Launches of all threads count: autograd's threads launch work of another thread's capture.
+    # Launches of all threads count, because autograd's threads launch work for other captures.
     captures = find_captures(trace)
     capture = Innermost(captures.start_ns, captures.stop_ns).at(trace.events.start_ns[rows])
     return rows[capture != NONE], capture[capture != NONE]

@@ -133,7 +133,7 @@ def _find_whole(
         np.zeros(2 + int(missing.sum()), np.int64),
     )
     whole = gaps(lost)
-    # Parts without answered launches are excluded: nothing could be missing in them.
+    # Parts without answered launches are excluded, because nothing could be missing in them.
     first, last = (np.searchsorted(start[~missing], at) for at in (whole.start_ns, whole.end_ns))
     length = np.where(last > first, whole.length_ns, 0)
     if length.max(initial=0) * _MIN_PART < max(window[1] - window[0], 1):

@@ -154,7 +154,7 @@ def is_communication(name: str) -> bool:
 
 def _kinds(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
     copies = is_of(trace, _COPIES)[rows]
-    # Each name is classified once: thousands of kernels share a few dozen names.
+    # Each name is classified once, because thousands of kernels share a few dozen names.
     names, inverse = np.unique(trace.events.name[rows], return_inverse=True)
     kinds = np.array([_kind(trace.names[name]) for name in names], np.uint8)
     return np.where(copies, WorkKind.COPY, kinds[inverse.reshape(-1)]).astype(np.uint8)

@@ -105,7 +105,7 @@ def _strays(trace: Trace, links: Links, work: Work, call: NDArray[np.int32]) -> 
 def _of_another_kind(
     trace: Trace, work: Work, call: NDArray[np.int32], kind: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    # Checked for CUDA only: ROCm copies memory with kernels.
+    # Checked for CUDA only, because ROCm copies memory with kernels.
     is_cuda = np.array([name.startswith("cu") for name in trace.names] or [False])
     known = (call != NONE) & is_cuda[np.append(trace.events.name, 0)[call]]
     other = np.zeros(len(call), np.bool_)
@@ -167,7 +167,7 @@ def find_lost_arrows(
     ends, tails = _ends_at_work(trace, work), _arrows(trace, _LAUNCHES, starts=True)
     there = marks(flows.track[ends], flows.time_ns[ends])
     at = marks(events.track[work.rows[due]], events.start_ns[work.rows[due]])
-    # Only arrows of kernels need a start: Kineto for ROCm writes none for memsets.
+    # Only arrows of kernels need a start, because Kineto for ROCm writes none for memsets.
     begins = np.isin(own, flows.id[tails]) | (kind[due] != KINDS.index(KERNEL))
     begins |= bool((flows.id[tails] <= FIRST_TEXT_ID).any())
     has_arrow = np.isin(at, there) & begins
@@ -294,7 +294,7 @@ def find_missing_durations(trace: Trace, work: Work) -> list[Loss]:
     roles, is_copy = find_roles(trace), work.kind == WorkKind.COPY
     losses = _zeros(trace, DEVICE_DURATION, work.rows[is_copy])
     losses += _zeros(trace, DEVICE_DURATION, work.rows[~is_copy])
-    # Calls without correlation are excluded: plugins write counters as such, without duration.
+    # Calls without correlation are excluded, because plugins write counters as such calls.
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     for of_host in (calls, roles == Role.OPERATOR):
         losses += _zeros(trace, HOST_DURATION, np.flatnonzero(of_host))

@@ -45,7 +45,7 @@ def find_gaps(trace: Trace, work: Work, links: Links) -> list[GapRow]:
     """Return up to ``MOST`` gaps of each device, longest first within a device."""
     gaps = _between(trace, work, links.launch)
     shown = ~(links.is_device | _outlives_caller(trace, links))
-    # Steps are excluded: the step around a gap does not explain it.
+    # Steps are excluded, because the step around a gap does not explain it.
     shown[[step.row for step in links.steps if step.row != NONE]] = False
     rows = []
     for i, device in enumerate(work.devices):
@@ -126,7 +126,7 @@ def _innermost(trace: Trace, gap: _Found, track: int, shown: NDArray[np.bool_]) 
     rows = np.flatnonzero((events.track == track) & shown)
     start, duration = events.start_ns[rows], events.duration_ns[rows]
     inside = np.minimum(start + duration, gap.end_ns) - np.maximum(start, gap.start_ns)
-    # The operator must cover at least half of the gap: a shorter one does not explain the gap.
+    # A shorter operator does not explain the gap, so that it must cover at least half.
     rows = rows[inside * 2 >= gap.end_ns - gap.start_ns]
     if not len(rows):
         return NONE

@@ -101,7 +101,7 @@ def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]
     """Return texts by row: inputs of operators, size or launch dimensions of device events."""
     text_by_row = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
     operators = set(launched_by.tolist()) - {NONE}
-    # The grid is not read for copies and collectives: it does not depend on the size.
+    # The grid is not read for copies and collectives, because it does not depend on the size.
     kernels = set(work.rows.tolist()) - text_by_row.keys()
     for row, args in each_detail(trace, [*operators, *kernels]):
         if text := _inputs(args) if row in operators else _launch(args):

@@ -32,7 +32,7 @@ def totals(
 
     Every argument has one item for each event; ``group`` is the number of the event's group.
     """
-    # Sorted by duration in each group: minimum, maximum and quantiles are single positions.
+    # Sorted by duration in each group, so that minimum, maximum and quantiles are single positions.
     order = np.lexsort((duration_ns, group))
     inside, duration = group[order], duration_ns[order].astype(np.int64, copy=False)
     begins = np.ones(len(order), np.bool_)

@@ -171,7 +171,8 @@ def _find_operators(
     started = np.where(call == NONE, rows, call)
     id_row = np.where(events.external[rows] > 0, rows, started)
     wanted = events.external[id_row]
-    # An id equal to the correlation is ignored: the profiler writes it if no operator is open.
+    # An id equal to the correlation is ignored, because the profiler writes it if no operator is
+    # open.
     has_id = (wanted > 0) & (wanted != events.correlation[id_row]) & (roles[rows] == Role.DEVICE)
     operator = np.full(len(rows), NONE, np.int32)
     operator[has_id] = _matched(

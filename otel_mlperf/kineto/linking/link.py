@@ -104,8 +104,8 @@ def _place_devices(links: Links, launches: Launches, roles: NDArray[np.uint8]) -
     links.launch[rows] = call
     cause = np.where(call == NONE, parent, call)
     links.step[rows] = np.append(links.step, np.int32(NONE))[cause]
-    # An annotation that repeats a recorded section is not sent: the section becomes the parent of
-    # its device events.
+    # An annotation that repeats a recorded section is not sent. Therefore the section becomes the
+    # parent of the annotation's device events.
     is_shown_as_section = np.append(links.place, np.uint8(Place.ROOT))[parent] == Place.TWIN
     links.section[rows[is_shown_as_section]] = links.section[parent[is_shown_as_section]]
     links.parent[rows] = np.where(is_shown_as_section, NONE, parent)
@@ -188,8 +188,8 @@ def _pairs(
 ) -> NDArray[np.int64]:
     events = trace.events
     is_inside = is_operator & (around != NONE) & is_operator[around]
-    # Uncertain pairs are excluded: an event with duration 0 at the start of its surrounding event
-    # may have ended before.
+    # Uncertain pairs are excluded, because an event with duration 0 that starts with the event
+    # around it may have ended before.
     is_inside &= (events.duration_ns > 0) | (events.start_ns > events.start_ns[around])
     inside = np.flatnonzero(is_inside)
     return np.unique(_pair(trace, around[inside], inside))

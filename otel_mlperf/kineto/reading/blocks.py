@@ -31,7 +31,7 @@ _CLOSE: Final = ord("}")
 _BLANK: Final = ord(" ")
 _MAX_BLANKS: Final = 64
 """Maximum number of blanks examined before a brace; after more, the brace counts as a start."""
-# Decimals remain text: a float cannot represent a current Unix time to the nanosecond.
+# Decimals remain text, because a float cannot represent a current Unix time to the nanosecond.
 _DECODER: Final = msgspec.json.Decoder(list[ENTRY], float_hook=str)
 NOT_DECODED: Final = (msgspec.DecodeError, RecursionError, ValueError)
 PART_BYTES: Final = 1 << 19
@@ -60,7 +60,7 @@ class TextBlock:
 
     def positions(self) -> NDArray[np.int64]:
         """Return the byte offset of each entry's ``{`` from the start of the block."""
-        # Computed only on request, by scanning the text again: the decoder does not report
+        # Computed only on request, by scanning the text again, because the decoder does not report
         # positions.
         array = np.frombuffer(self._text, np.uint8)
         opens = np.flatnonzero(array == _OPEN)
@@ -158,7 +158,7 @@ class TraceText:
                 self._ahead = self._thread.submit(self._source.read)
             if self._progress is not None:
                 self._progress(self._source.file_bytes)
-        # The remainder of the previous block is a part of one entry: it is short, and copied once.
+        # The remainder of the previous block is short, because it is a part of one entry.
         self.data = b"".join((self.data, self._piece[:PART_BYTES]))
         self.ended = not self._piece
         self._piece = self._piece[PART_BYTES:]

@@ -94,7 +94,7 @@ class DamagedBlocks:
         block = decode(text)
         if block is None:
             return False
-        # Must run first: entries parsed singly precede the block, and rows are in file order.
+        # Must run first, because rows are in file order and single entries precede the block.
         self._flush()
         self._is_within = False
         self._table.add(block.entries, block.positions() + offset)

@@ -99,7 +99,7 @@ class AsyncBegin(_AsyncHalf, gc=False, tag_field="ph", tag="b"):
 
 
 class AsyncEnd(_AsyncHalf, gc=False, tag_field="ph", tag="e"):
-    """End of the asynchronous event with the same category, scope and id."""
+    """End of an asynchronous event, with the category, scope and id of the event's start."""
 
 
 class OldAsyncBegin(AsyncBegin, tag_field="ph", tag="S"):

@@ -89,8 +89,8 @@ class EventRows:
         """Add events; ``positions`` are the byte offsets of their entries."""
         start = time_column("ts", events, positions, self._damage)
         duration = time_column("dur", events, positions, self._damage)
-        # Checking the minima suffices for an intact file: NO_TIME is the smallest integer and thus
-        # also below zero.
+        # Checking the minima suffices for an intact file, because NO_TIME is the smallest integer
+        # and thus also below zero.
         if start.min() == NO_TIME or duration.min() < 0:
             self._count_negative(events, start, duration, positions)
             good = (start != NO_TIME) & (duration >= 0)

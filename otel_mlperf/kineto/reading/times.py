@@ -77,8 +77,8 @@ def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.
         return times
     texts = list(map(str, values()))
     joined = "\n".join(texts)
-    # Parsed value by value: int() and Decimal() also accept non-ASCII digits, and a line feed in a
-    # text would shift all following rows.
+    # Parsed value by value, because int() and Decimal() also accept non-ASCII digits, and a line
+    # feed in a text would shift all following rows.
     if not joined.isascii() or joined.count("\n") != len(texts) - 1:
         return np.array([_parse_text(text) for text in texts], np.int64)
     times, is_plain = _parse_plain(np.frombuffer(f"{joined}\n".encode(), np.uint8))
@@ -99,8 +99,8 @@ def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
     if len(ends) != count or not np.array_equal(dots + 4, ends):
         return None
     begins = np.concatenate(([0], ends[:-1] + 1))
-    # Each line must have digits, one point and a line feed, and a sign only in front: fromstring
-    # would misread other text without an error.
+    # Each line must have digits, one point and a line feed, and a sign only in front, because
+    # fromstring would misread other text without an error.
     signs = int(np.count_nonzero(array[begins] == ord("-")))
     others = int(np.count_nonzero(array - np.uint8(ord("0")) > 9))
     if others != 2 * len(ends) + signs or int((ends - begins).max()) > _MILLI_LENGTH:
@@ -163,7 +163,7 @@ def _parse_text(text: str) -> int:
 
 
 def why_no_time(value: Any) -> str:
-    """Return the kind of damage because of which ``parse_times`` returned NO_TIME for ``value``."""
+    """Return the kind of damage in ``value``, for which ``parse_times`` returned NO_TIME."""
     if value is None:
         return "missing_field"
     text = str(value) if isinstance(value, str | int) else ""

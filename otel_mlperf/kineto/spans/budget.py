@@ -265,7 +265,7 @@ def _within(
     group, candidates = places.trace, ranks < NEVER
     whole = _used(places, candidates, keys) <= budgets
     fits = np.where(whole, NEVER - 1, np.int64(NONE))
-    # This rank exceeds the budget: the list of longest events alone has more events up to it.
+    # This rank exceeds the budget, because the list of longest events alone has more events.
     full = np.where(whole, NEVER, np.clip(budgets, 0, NEVER - 2) + 1)
     while (full - fits > 1).any():
         # All traces are bisected in parallel. The number of spans cannot be computed from a rank,

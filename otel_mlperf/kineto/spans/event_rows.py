@@ -90,7 +90,7 @@ def _events(
         "category": text_columns.words(
             [shared[names.SECTION_CATEGORY] for shared, _ in constant], tail
         ),
-        # Streams have no thread id: a negative number identifies them.
+        # Streams have no thread id, so that a negative number identifies them.
         "track": np.where(
             known_threads, spans.threads[track], NO_THREAD - 1 - track.astype(np.int64)
         ),

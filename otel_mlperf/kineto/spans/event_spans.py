@@ -95,8 +95,8 @@ class Spans:
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, NDArray[np.int64]]]]:
         """Yield groups of ``rows`` that have the same numeric attributes, and these attributes."""
         known = numbers(self.trace)
-        # The encoder writes the same fields for all rows of a group: rows that lack a number need
-        # their own group, because a missing value must not become 0.
+        # The encoder writes the same fields for all rows of a group, so that rows that lack a
+        # number need a group of their own: a missing value must not become 0.
         mask = np.zeros(len(rows), np.int64)
         for bit, column in enumerate(known.values()):
             mask |= (column[rows] != NONE).astype(np.int64) << bit

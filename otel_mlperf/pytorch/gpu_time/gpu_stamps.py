@@ -174,7 +174,7 @@ class GpuStamps:
         return bool(self._captures.threads) or self._cuda.is_current_stream_capturing()
 
     def _put(self) -> Stamp | None:
-        """Return None if no event is free or a graph is being captured."""
+        """Record a stamp in the current stream; None if no event is free or a graph is captured."""
         with self._captures.lock:
             # Must be checked first: querying an event would invalidate the capture, and a recorded
             # event would become part of the graph.

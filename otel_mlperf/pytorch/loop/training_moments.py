@@ -82,7 +82,7 @@ class FewUpdates:
         self._updates = self._collectives = 0
 
     def begins(self, recorder: Recorder | None, optimizer: Any) -> None:
-        """Count an update of ``optimizer`` that starts, and record figures at a few of them."""
+        """Count a starting update; at a few updates of a run, record history and collectives."""
         if recorder is not self._recorder:
             self._recorder, self._updates = recorder, 0
         self._updates += 1
@@ -264,7 +264,7 @@ class WrappedUpdate(LoopMoment):
 
 
 class WrappedBackward(LoopMoment):
-    """Gate of accelerate's call around the backward pass, unless that call also updates."""
+    """Gate of accelerate's call around the backward pass, if the call only does that pass."""
 
     def __init__(self, backward: Backward) -> None:
         super().__init__("wrapped_backward", backward._loop)

@@ -148,7 +148,7 @@ class WindowPlan:
             self._skip("failed")
 
     def _is_followed(self, phase: str) -> bool:
-        """Return whether this thread's steps of ``phase`` belong to the plan (of one thread)."""
+        """Return whether steps of ``phase`` in this thread belong to the plan of one thread."""
         if phase != self._schedule.phase:
             return False
         if not self._thread:

@@ -64,7 +64,7 @@ class DetectedVendor(StartedSensor["GpuVendor"]):
         return measured
 
     def _start(self) -> GpuVendor | None:
-        # The same object is used for all attempts, since it logs each reason only once.
+        # The same object is used for all attempts, because it logs each reason only once.
         if self._vendor is None:
             self._vendor = super()._start()
         return self._vendor if self._vendor is not None and self._vendor.detect() else None
@@ -113,8 +113,7 @@ class Gpus:
 
     def seen(self) -> tuple[Device, ...] | None:
         """Return all devices; None as long as the first detection of a vendor is pending."""
-        # The wait is limited, because otherwise a vendor that hangs would block the sidecars
-        # forever.
+        # The wait is limited, because a vendor that hangs would block the sidecars forever.
         is_over = self._clock() - self._began_s > _FIRST_LOOK_S
         if is_over or all(vendor.has_looked for vendor in self._vendors):
             return self.devices()
@@ -123,7 +122,7 @@ class Gpus:
     def begin(self) -> bool:
         """Start a pass of all vendors; return False if a vendor's previous pass still hangs."""
         self._answers = {}
-        # Must be a list: all() with a generator would skip the vendors after one that hangs.
+        # Must be a list, because all() with a generator would stop at a vendor that hangs.
         started = [timed.begin() for timed in self._timed]
         return all(started)
 

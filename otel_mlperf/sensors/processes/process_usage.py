@@ -195,7 +195,7 @@ class ProcessFiles:
         return parse_stat(self._stat.read())
 
     def figures(self, stat: Stat) -> Figures:
-        """Return the resource use that the level includes, given the process's latest statistics."""
+        """Return the resource use that the level includes; ``stat`` is the result of ``stat()``."""
         figures = figures_of(stat)
         memory = parse_statm(self._statm.read())
         if memory:

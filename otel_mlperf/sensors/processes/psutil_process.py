@@ -36,7 +36,7 @@ class PsutilProcess:
         return None
 
     def figures(self, stat: Stat) -> Figures:
-        """Return the resource use that the level includes, given the process's latest statistics."""
+        """Return the resource use that the level includes; ``stat`` is the result of ``stat()``."""
         figures, process = figures_of(stat), self._process
         with suppress(psutil.Error):
             memory = process.memory_info()

@@ -150,8 +150,7 @@ class Family:
         for pid, child in list(self._children.items()):
             base = self._base[child.role]
             has_ended = child.read() is None
-            # If the child has ended, these are its last values. Counters stay in the sum, because a
-            # sum must not decrease.
+            # The last values of an ended child: counters stay in the sum, which must not decrease.
             for (metric, label), value in child.figures.items():
                 base.setdefault((metric, label), 0.0)
                 if has_ended and metric.instrument == "counter":

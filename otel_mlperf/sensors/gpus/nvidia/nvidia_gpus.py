@@ -50,7 +50,7 @@ def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
         try:
             gpus.append(_find_gpu(nvml, index, places))
         except nvml.NVMLError as error:
-            # "No permission" must not count: it is permanent, and NVML would be restarted forever.
+            # "No permission" must not count: it is permanent, so that restarts would never end.
             silent += error.value in GONE
     return gpus, silent
 
@@ -146,7 +146,7 @@ class NvmlSensor:
             for gpu in list(self._gpus):  # a copy, since lost GPUs are removed during the loop
                 measured += self._read_gpu(self._nvml, gpu, ours, now_s)
             measured += self._xids.read(self._nvml)
-        # Reported for all GPUs ever detected, since a lost GPU has no other measurements.
+        # Reported for all GPUs ever detected, because a lost GPU has no other measurements.
         return measured + [
             self._loss_measurement(uuid, count) for uuid, count in self._losses.items()
         ]
@@ -174,7 +174,7 @@ class NvmlSensor:
         if uuid in self._lost:
             del self._lost[uuid]
             _log.info("GPU %s answers again", uuid)
-            # Reset the delay only if no GPU is lost: restarts disturb the GPUs that respond.
+            # The delay is reset only if no GPU is lost, because restarts disturb other GPUs.
             self._wait_s = self._wait_s if self._lost else LOST_S
         return measured
 
@@ -200,8 +200,8 @@ class NvmlSensor:
 
         try:
             pynvml.nvmlInit()
-            # Assigned before find_gpus: if that fails, _turn_off must shut NVML down, which counts
-            # its starts.
+            # Assigned before find_gpus, because if that fails, _turn_off must shut NVML down, which
+            # counts its starts.
             self._nvml = pynvml
             gpus, silent = find_gpus(pynvml, self._proc)
         except pynvml.NVMLError as error:
@@ -218,7 +218,7 @@ class NvmlSensor:
 
     def _remember(self, devices: list[Device]) -> None:
         responding = {device.uuid for device in devices}
-        # A lost device keeps its place, since the device indices of processes still include it.
+        # A lost device keeps its place, because the device indices of processes still include it.
         lost = [device for uuid, (device, _) in self._lost.items() if uuid not in responding]
         self.devices = tuple(sorted([*devices, *lost], key=lambda device: device.number))
         for device in devices:

@@ -159,7 +159,7 @@ def _throttle(nvml: ModuleType, gpu: Handle) -> list[Said]:
     try:
         supported = nvml.nvmlDeviceGetSupportedClocksEventReasons(gpu)
     except nvml.NVMLError_NotSupported:
-        # Report all reasons: each series must exist with zero before the reason becomes active.
+        # All reasons, because each series must exist with zero before its reason is active.
         supported = ALL
     return [
         (names.THROTTLE, {names.THROTTLE_REASON: reason}, float(holds))

@@ -75,7 +75,7 @@ class Refusals:
             raise self._nvml.NVMLError(code)
         if code in STAYS:
             self.give_up(name)
-        # The reason is unknown and may be temporary: retry, but not in each pass.
+        # The reason is unknown and may be temporary, so that the value is read again later.
         elif code == UNKNOWN:
             self._off_until_s[name] = now_s + UNKNOWN_S
         else:
@@ -261,7 +261,7 @@ class GpuProcesses:
 
         newest: dict[int, Any] = {}
         for sample in gpu.ask("time of processes", question, gpu.handle, now_s):
-            # The maximum over all processes: the next call returns samples newer than this time.
+            # The maximum over all processes, because the next call returns only newer samples.
             self._seen_us[uuid] = max(self._seen_us.get(uuid, 0), sample.timeStamp)
             before = newest.get(sample.pid)
             if sample.pid in ours and (before is None or before.timeStamp < sample.timeStamp):
@@ -339,7 +339,7 @@ class Xids:
                 event = nvml.nvmlEventSetWait_v2(self._set, 0)
             except nvml.NVMLError:  # a timeout: no more events are queued
                 return
-            # Compared by address: pynvml creates a new object for the same handle each time.
+            # Compared by address, because pynvml creates new objects for the same handle.
             uuid = self._uuid_at.get(_address(event.device))
             if uuid is not None:
                 self._counts[uuid] += 1
