@@ -57,7 +57,7 @@ def make_page(
         status, words = None, str(error)
     finally:
         place.unlink(missing_ok=True)
-    _log.warning("the page of the run was not made (status %s): %s", status, words)
+    _log.warning("the page of the run was not created (exit status %s): %s", status, words)
     return None
 
 

@@ -107,7 +107,7 @@ class Agent:
             self._processor.apply(event)
             count += 1
         if count:
-            _log.info("went on after another agent: %d events replayed", count)
+            _log.info("continued the work of an earlier agent: %d events replayed", count)
         # After the replay: only its end determines up to which row journals were read.
         self._tail.resume(self._state)
         self._take(self._tail.missing(self._state))
@@ -130,7 +130,7 @@ class Agent:
         while True:
             began = time.monotonic()
             if not is_mine():
-                _log.warning("another agent serves the journals now: this one leaves")
+                _log.warning("another agent serves the journals now: this agent ends")
                 self._stop()
                 self._let_go()
                 return
@@ -309,7 +309,8 @@ class Agent:
             write_report(self.run_folder, self._host, report)
             write_as_of(self.run_folder, self._host, self._until_ns[1])
         except (OSError, StoreError) as error:
-            _log.warning("writing the run folder: %s", str(error))  # its frames reference mappings
+            # As text: the frames of the error reference mappings.
+            _log.warning("writing the run folder failed: %s", str(error))
             return False
         return True
 

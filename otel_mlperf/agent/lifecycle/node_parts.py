@@ -50,7 +50,7 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
     try:
         return load_state(path)
     except StoreError as error:
-        _log.warning("%s; kept as %s.bad", error, path)
+        _log.warning("%s; the file is renamed to %s.bad", error, path)
         path.replace(path.with_suffix(".bad"))
         # Numbers continue behind those of the lost state: a part or a request of the same number
         # would be taken for a repeat.
