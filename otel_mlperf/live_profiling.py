@@ -34,10 +34,10 @@ _READING_S: Final = 60.0
 _REASONS: Final = {
     Answer.BUSY: "another profiler was running in the process",
     Answer.NO_TORCH: "the program has not imported torch",
-    Answer.MEMORY: "windows before have made the process grow too far",
+    Answer.MEMORY: "earlier windows have increased the process memory too much",
     Answer.CUDA_GRAPHS: "CUDA graphs crash under a profiler with CUDA before 12.6",
-    Answer.FAILED: "the trace could not be recorded or written; the program's stderr says why",
-    Answer.NOT_REACHED: "it was ended before it had recorded a step",
+    Answer.FAILED: "the trace could not be recorded or written; see the program's stderr",
+    Answer.NOT_REACHED: "the window was ended before it had recorded a step",
 }
 
 
@@ -71,14 +71,14 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
     here = _journals(run)
     if not here:
         raise NotRunning(
-            f"profiling run {run.short_id}: it has no live process on this node; it has ended, or "
-            "runs on another node"
+            f"profiling run {run.short_id}: no process of the run is active on this node; the run "
+            "has ended, or runs on another node"
         )
     missing = [rank for rank in ranks if rank not in here]
     if missing:
         raise UsageError(
-            f"profile: rank {missing[0]} of run {run.short_id} does not run on this node; here are "
-            f"{', '.join(map(str, here))}"
+            f"profile: rank {missing[0]} of run {run.short_id} does not run on this node; ranks on "
+            f"this node: {', '.join(map(str, here))}"
         )
     return {rank: path for rank, path in here.items() if not ranks or rank in ranks}
 
@@ -133,8 +133,8 @@ def _folders(run: RunFolder) -> list[Path]:
     shared, on_disk = map(Path, folders_of_run(run.facts.id, run.path, user=owner))
     if shared.parent.exists() and not os.access(shared.parent, os.R_OK | os.X_OK):
         raise JournalError(
-            f"looking for journals in {shared.parent}: they belong to user {owner}, who alone can "
-            "ask"
+            f"looking for journals in {shared.parent}: they belong to user {owner}; run this "
+            "command as that user"
         )
     return [shared, on_disk]
 
@@ -143,8 +143,8 @@ def _ask(rank: int, path: Path, steps: int) -> AskedRank:
     control = WindowControl(path)
     if not _has_torch(control.word(Word.PID)):
         raise NotRunning(
-            f"asking rank {rank} for a profiler window: its program has not imported torch, so "
-            "there is nothing to profile"
+            f"requesting a profiler window from rank {rank}: the program has not imported torch, "
+            "so there is nothing to profile"
         )
     return AskedRank(rank, control, control.ask(steps), steps)
 
@@ -161,19 +161,19 @@ def _stop(rank: int, control: WindowControl) -> StoppedRank:
     waiting = control.waiting
     # Withdrawal comes first: a window that has not started need not end.
     if waiting is not None and control.withdraw(waiting):
-        return StoppedRank(rank, "taken back")
+        return StoppedRank(rank, "request withdrawn")
     taken = control.stop()
     if taken is None:
-        return StoppedRank(rank, "no window that was asked for is open")
+        return StoppedRank(rank, "no requested window is open")
     asked = AskedRank(rank, control, taken, steps_of(taken))
-    return StoppedRank(rank, "its window ends with the step that is open", asked)
+    return StoppedRank(rank, "the window ends with the current step", asked)
 
 
 def wait_for_trace(run: RunFolder, asked: AskedRank) -> Path | str:
     """Wait for one rank's window; return its trace, or a text about why there is none."""
     while (answer := asked.control.answer(asked.request)) is None:
         if not asked.control.is_running:
-            return "its process ended before the window was complete"
+            return "the process ended before the window was complete"
         time.sleep(_LOOK_EVERY_S)
     what, number = answer
     if what is not Answer.WRITTEN:

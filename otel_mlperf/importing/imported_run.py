@@ -144,7 +144,13 @@ def strangeness(run: RunFolder, converted: Conversion) -> str:
     ranks = [rank for (rank,) in rows]
     size, of = converted.trace.world_size, run.facts.world_size
     if ranks and converted.rank not in ranks:
-        return f"rank {converted.rank} is not a rank of this run: kernels adds it to the others"
+        return (
+            f"this run has no rank {converted.rank}: otel-mlperf kernels includes the trace in "
+            "its totals"
+        )
     if size is not None and size != of:
-        return f"it is of {size} ranks and this run of {of}: kernels adds it to the others"
+        return (
+            f"the trace is from a job with {size} ranks, this run has {of}: otel-mlperf kernels "
+            "includes the trace in its totals"
+        )
     return ""

@@ -50,7 +50,11 @@ def join(run: Run) -> None:
     try:
         joined = JoinedProvider(run)
     except OSError as error:
-        warn_once("provider='join': no socket for spans (%s): they stay in the run folder", error)
+        warn_once(
+            "provider='join': the socket for spans cannot be created (%s): spans are stored in "
+            "the run folder only",
+            error,
+        )
         return
     joined.start()
     run.after_end.append(joined.finish)
@@ -91,8 +95,9 @@ class JoinedProvider:
         """Wait, with a timeout, until the provider has the run's last span and has flushed."""
         self._ending.set()
         if not _is_missing(self._find()) and not self._is_flushed.wait(self._patience_s):
-            warn_once(f"provider='join': the last spans had not been exported {self._patience_s:g} "
-                      "s after the end of the run; the program goes on")  # fmt: skip
+            warn_once("provider='join': the last spans were not exported within "
+                      f"{self._patience_s:g} s after the end of the run; the program "
+                      "continues")  # fmt: skip
             self._listener.shutdown(socket.SHUT_RDWR)
 
     def _listen(self) -> None:
@@ -146,9 +151,8 @@ class JoinedProvider:
             reason = "no_provider"
             if provider is not None:
                 reason = "no_span_processor"
-                warn_once(f"provider='join': a {type(provider).__qualname__} has no span "
-                          "processors that can be called: sections stay in the run "
-                          "folder")  # fmt: skip
+                warn_once(f"provider='join': {type(provider).__qualname__} has no span processors: "
+                          "sections are stored in the run folder only")  # fmt: skip
             return {reason: count} if (count := sum(map(_is_item, items))) else {}
         resource = self._resource_of(given, provider)
         missing: Counter[str] = Counter()
@@ -163,8 +167,8 @@ class JoinedProvider:
     def _await_provider(self) -> Any:
         """Return the program's provider; None if there is none when the run has ended."""
         while _is_missing(provider := self._find()):
-            warn_once("provider='join': the program has set no TracerProvider; sections wait until "
-                      "it does, and stay in the run folder")  # fmt: skip
+            warn_once("provider='join': the program has not set a TracerProvider yet; until then, "
+                      "sections are stored in the run folder only")  # fmt: skip
             if self._ending.wait(_LOOK_S):
                 return None
         if self._is_late:

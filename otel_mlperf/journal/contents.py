@@ -139,6 +139,6 @@ def parse_entry(text: bytes) -> list[Any]:
     with contextlib.suppress(TypeError):  # not hashable, so no text
         shape = _SHAPES.get(kind)
     if shape is None:
-        raise ValueError("an entry of no kind")
+        raise ValueError("the entry has an unknown kind")
     msgspec.convert(entry, shape)
     return entry

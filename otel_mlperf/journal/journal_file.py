@@ -88,9 +88,7 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
         os.replace(beside, path)  # last: a reader finds the file whole and locked
     except OSError as error:
         _discard(fd, beside)
-        raise JournalError(
-            f"making the journal {path} again, which somebody has removed: {error.strerror}"
-        ) from error
+        raise JournalError(f"replacing the removed journal {path}: {error.strerror}") from error
     return OwnDescriptor(fd)
 
 
@@ -180,6 +178,6 @@ def _discard(fd: int, path: str) -> None:
 
 def _no_room(path: str, size: int, error: OSError) -> JournalError:
     return JournalError(
-        f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or "
+        f"allocating {size:,} bytes for the journal {path}: {error.strerror}; free space, or "
         "set OTEL_MLPERF_JOURNAL_ROWS lower"
     )

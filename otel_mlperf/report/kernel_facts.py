@@ -214,9 +214,11 @@ def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
 def captured_words(captured: CapturedWork) -> str:
     """Return how much of the work of graphs has its operator from their capture."""
     if not captured.work:
-        return f"no graph was launched that {captured.capture} could explain"
-    line = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
-    line += f"from {plural(captured.captures, 'capture')} in {captured.capture}"
+        return f"no graph launches found to which the captures in {captured.capture} apply"
+    line = (
+        f"{captured.matched:,} of {captured.work:,} kernels and copies of graphs were assigned to "
+    )
+    line += f"operators by {plural(captured.captures, 'capture')} in {captured.capture}"
     return "; ".join([line, *(f"{n:,} {reason}" for reason, n in captured.unmatched.items())])
 
 

@@ -34,7 +34,7 @@ def test_journal_that_nobody_read_is_read_by_hand(tmp_path, arguments) -> None:
     done = command(runs, *arguments)
     after = [command(runs, word).stdout for word in ("summary", "findings")]
 
-    left = "its processes have ended, and nobody reads: otel-mlperf doctor"
+    left = "unread data: processes and agent of the run have ended; run otel-mlperf doctor"
     assert [left in told for told in before] == [True, True]
     assert [left in told for told in after] == [False, False]
     assert done.returncode == 0, done.stderr

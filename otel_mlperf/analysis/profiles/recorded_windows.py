@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 
 REMEDIES: Final = {
-    "another profiler was running": "let one run at a time, or join it with om.trace_handler()",
-    "the program had not imported torch": "import torch before the window begins",
-    "windows before have made the process grow too far": "record fewer or shorter windows",
+    "another profiler was running": "run one profiler at a time, or attach om.trace_handler() to "
+    "the program's own profiler",
+    "the program had not imported torch": "import torch before the window starts",
+    "earlier windows have increased the process memory too much": "record fewer or shorter windows",
     "CUDA graphs crash under a profiler with CUDA before 12.6": "use CUDA 12.6 or later",
     "the trace could not be recorded or written": "see the program's stderr",
-    "it ended before their first step": "begin earlier: with a smaller wait; count steps, not "
-    "epochs, where no step has an epoch",
+    "the run or block ended before the first step of the window": "start the window earlier "
+    "(smaller wait); count steps instead of epochs if the steps have no epoch",
 }
 """Remedy for each reason for which windows are left out."""
 _METRICS: Final = (
@@ -140,7 +141,7 @@ def _without_steps(
     of = len(window.steps) + len(lacks)
     named = ", ".join(lacks[:_MOST_NAMES]) + (", …" if len(lacks) > _MOST_NAMES else "")
     rank = min(other.rank for other in others if set(lacks) & set(other.steps))
-    what = f"{named}, which rank {rank} has"
+    what = f"{named}, which rank {rank} recorded"
     loss = Loss(
         kind=RANK_STEP,
         missing=len(lacks),
@@ -148,7 +149,7 @@ def _without_steps(
         start_ns=window.start_ns,
         end_ns=window.start_ns + window.duration_ns,
         what=what,
-        words=f"{len(lacks)} of {of} steps are not in the window of rank {window.rank}: {what}",
+        words=f"{len(lacks)} of {of} steps are missing in the window of rank {window.rank}: {what}",
     )
     ratio = min(known.ratio, 1 - len(lacks) / of)
     return replace(known, ratio=ratio, is_complete=False, losses=[*known.losses, loss])

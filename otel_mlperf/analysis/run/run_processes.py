@@ -146,5 +146,6 @@ def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
     ]
     known = ", ".join(map(str, there[:_RANKS_TOLD])) + " …" * (len(there) > _RANKS_TOLD)
     return NoSuchRun(
-        f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
+        f"looking for rank {rank} of run {run.short_id}: the run has ranks "
+        f"{known or 'not yet known'}"
     )

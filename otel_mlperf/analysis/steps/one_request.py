@@ -84,6 +84,6 @@ def _missing(run: RunFolder, rows: list[dict[str, Any]], wanted: str | None) -> 
     ids = [one for row in rows if (one := _id_of(row)) is not None]
     told = f", with ids {', '.join(ids[:_LISTED])}" + " …" * (len(ids) > _LISTED) if ids else ""
     return (
-        f"{tried}: its spans were not kept; those of {len(rows):,} requests were{told}: "
-        f"--request 1 to {len(rows)} shows one of them"
+        f"{tried}: this request was not sampled; {len(rows):,} sampled requests have spans{told}: "
+        f"show them with --request 1 to --request {len(rows)}"
     )

@@ -72,7 +72,7 @@ def find_lost_numbers(trace: Trace, window: tuple[int, int]) -> list[Loss]:
         return []
     known = frozenset().union(*(part.kinds for part in parts))
     losses = [
-        Loss(kind, 1, 1, *window, what="none is there")
+        Loss(kind, 1, 1, *window, what="no such record exists")
         for field, kind in _ASKED_FOR.items()
         if kind not in known and trace.header.get(field) == 1
     ]
@@ -144,7 +144,7 @@ def find_lost_operators(trace: Trace) -> list[Loss]:
     if not len(owners) or lost.sum() <= LEAST_SHARE * len(ids):
         return []
     start = events.start_ns[np.flatnonzero(told)[first[lost]]]
-    what = "of those that called the device"
+    what = "among operators that called the device"
     return [
         Loss(OPERATOR, int(lost.sum()), len(ids), int(start.min()), int(start.max()), what=what)
     ]

@@ -79,7 +79,7 @@ def test_steps_are_a_number_or_a_range(run, steps):
 @pytest.mark.parametrize("options", [{}, {"steps": "1"}, {"otlp_json": True}])
 def test_a_rank_that_is_not_there_is_said_with_those_that_are(run, options):
     """And no file is written."""
-    with pytest.raises(NoSuchRun, match=r"looking for rank 5 of run 3f2a: its ranks are 0, 1$"):
+    with pytest.raises(NoSuchRun, match=r"looking for rank 5 of run 3f2a: the run has ranks 0, 1$"):
         export(run, rank=5, **options)
     assert os.listdir() == []
 

@@ -162,14 +162,22 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
         (["export", "--otlp", "--rank", "0"], 2, "--otlp sends all sampled spans"),
         (["serve", "bogus"], 2, "serve bogus: expected agent [RUN] [--once], or mcp"),
         (["reference", "bogus"], 2, "expected metrics, schema or schema COMMAND"),
-        (["show", "--phase", "trian"], 66, "trian step of run 3f2a: its steps are of train;"),
-        (["show", "--step", "2", "--phase", "trian"], 66, "of run 3f2a: its steps are of train;"),
+        (
+            ["show", "--phase", "trian"],
+            66,
+            "trian step of run 3f2a: the run has only steps of phase train;",
+        ),
+        (
+            ["show", "--step", "2", "--phase", "trian"],
+            66,
+            "of run 3f2a: the run has only steps of phase train;",
+        ),
         (["summary", "--bogus"], 2, "No such option"),
         (["show", "--step", "x"], 2, "Invalid value for '--step'"),
         (["run"], 2, "run: nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND"),
         (["run", "nowhere.py"], 66, "run: no script nowhere.py in "),
         (["summary", "nope"], 66, "otel-mlperf: looking for run 'nope' in "),
-        (["show", "--step", "99"], 66, "the steps that ended are train 0 to 39 on 1 rank"),
+        (["show", "--step", "99"], 66, "completed steps: train 0 to 39 on 1 rank"),
         (
             ["export", "--otlp"],
             78,
@@ -180,7 +188,7 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
             78,
             "sending: endpoint=localhost:4318 is not a URL like http://localhost:4318",
         ),
-        (["summary", "--wait-stored", "x"], 2, "--wait-stored x: JOURNAL:SLOT is expected"),
+        (["summary", "--wait-stored", "x"], 2, "--wait-stored x: expected JOURNAL:SLOT"),
     ],
 )
 def test_errors_end_with_the_code_of_their_kind(runs, command, monkeypatch, arguments, code, said):

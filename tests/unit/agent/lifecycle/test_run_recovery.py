@@ -254,7 +254,7 @@ def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
 
     assert (found.read, found.in_use) == (1, 0)
     of_damaged, of_homeless = found.failed
-    assert of_damaged.startswith(f"reading the journal {journal}: what it says of its run was ")
+    assert of_damaged.startswith(f"reading the journal {journal}: its description of the run is ")
     assert of_homeless.startswith(f"{homeless}: ")
     assert list(damaged.glob("*.journal"))
     assert list(homeless.glob("*.journal"))

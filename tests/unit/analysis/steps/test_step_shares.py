@@ -277,7 +277,7 @@ def test_a_collection_of_garbage_has_a_row_that_says_where_it_fell(tmp_path):
     [
         (100, {}, "2.02 s, not sampled · garbage collection 1.90 s in data wait"),
         (2000, {}, "data wait 2.00 s, garbage collection 1.90 s in data wait"),
-        (1000, {"parent": "train.step"}, " · garbage collection 1.90 s in no span"),
+        (1000, {"parent": "train.step"}, " · garbage collection 1.90 s in the step itself"),
         (2000, {"beside": True}, " · data wait 2.00 s, garbage collection 1.90 s"),
     ],
 )
