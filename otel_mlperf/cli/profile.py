@@ -87,7 +87,7 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
         benchmark_loader(loader, batches, workers, as_json=as_json)
         return
     if as_json or workers is not None:
-        raise UsageError("--json and --workers: give them with --loader")
+        raise UsageError("--json and --workers require --loader")
     _profile_steps(run, steps, rank, wait=wait, stop=stop)
 
 
@@ -110,7 +110,7 @@ def _profile_steps(
                 f"rank {window.rank}: requested a window of {plural(steps, 'step')} after the "
                 "next step"
             )
-        echo(f"traces go to {chosen.path / FOLDER}")
+        echo(f"traces are written to {chosen.path / FOLDER}")
     if wait if wait is not None else sys.stdout.isatty():
         _wait(chosen, asked)
 

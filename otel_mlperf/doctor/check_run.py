@@ -41,7 +41,7 @@ _CALLBACK: Final = "see the errors in the program's log; training continued"
 _AGAIN: Final = "profile again if needed: figures from these records are incomplete"
 _TOO_LOW: Final = "GPU figures of this window are too low; profile again, with fewer steps"
 _UNKNOWN_ROWS: Final = "device figures do not include these rows; see docs/profiler-numbers.md"
-_MORE_ROWS: Final = "set OTEL_MLPERF_JOURNAL_ROWS higher"
+_MORE_ROWS: Final = "raise OTEL_MLPERF_JOURNAL_ROWS"
 _LOSSES: Final = {
     Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
     Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),

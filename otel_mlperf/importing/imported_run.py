@@ -144,13 +144,7 @@ def strangeness(run: RunFolder, converted: Conversion) -> str:
     ranks = [rank for (rank,) in rows]
     size, of = converted.trace.world_size, run.facts.world_size
     if ranks and converted.rank not in ranks:
-        return (
-            f"this run has no rank {converted.rank}: otel-mlperf kernels includes the trace in "
-            "its totals"
-        )
+        return f"the run has no rank {converted.rank}: the trace is included in totals of `kernels`"
     if size is not None and size != of:
-        return (
-            f"the trace is from a job with {size} ranks, this run has {of}: otel-mlperf kernels "
-            "includes the trace in its totals"
-        )
+        return f"trace of a job with {size} ranks (this run: {of}): included in totals of `kernels`"
     return ""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = find_shared_memory()
 SUFFIX = ".journal"
-ROOM = "set OTEL_MLPERF_JOURNAL_ROWS higher, or use aggregate=True for short spans"
+ROOM = "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans"
 """Remedy for a journal that was full."""
 SMALLEST_ROWS = 1 << 11
 """2,048 rows: a journal of about 256 KiB."""

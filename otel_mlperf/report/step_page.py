@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from otel_mlperf.terminal_lines import Style
 
-LEGEND: Final = "operators by name, each with its own time: a part of the self time above them"
+LEGEND: Final = "operators by name: their time is part of the self time of the section above"
 _NAME: Final = 34
 """Columns for a name if there are ``WIDTH`` in all."""
 _CHART: Final = (8, 60)
@@ -202,7 +202,7 @@ def _error(spans: list[Span], at: int, width: int) -> list[Line]:
 
 def _words(span: Span) -> str:
     if span.attributes.get(names.INTERRUPTED):
-        return "open when its process ended"
+        return "still open when the process ended"
     keys = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
     return ": ".join(str(span.attributes[key]) for key in keys if span.attributes.get(key))
 
@@ -222,7 +222,7 @@ def _operator_lines(
         rows = _rows(mine, most if len(mine) > most + 1 else len(mine), width - indent)
         own = self_ns - sum(operator.self_ns for operator in mine)
         if mine and place == "here" and own >= _LEAST_OWN * self_ns > 0:
-            rows.append(("not in an operator", own))
+            rows.append(("outside operators", own))
         lines += [_operator_line(name, ns, place, indent, width) for name, ns in rows]
     return lines
 
@@ -250,12 +250,12 @@ def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) ->
 
 _SECTION: Final = 34
 _NOT_KEPT: Final = "measured, not sampled (the first, every Nth and slow steps are)"
-_UNSAID: Final = "as profiled"
+_UNSAID: Final = "from the profiler only"
 """Replaces the phase if only the profiler reported the step."""
 _RANKS: Final = 16
 _LEAST_OUTSIDE: Final = 0.001
 """Minimum part of a step's time for time outside it to be mentioned."""
-_ADDED_UP: Final = "added up, without spans: their own time is a part of the self times above"
+_ADDED_UP: Final = "aggregated sections (no spans): their time is part of the self times above"
 
 
 def render_step(
@@ -270,7 +270,7 @@ def render_step(
     ]
     if step.chosen:
         others = ", ".join(map(str, step.kept))
-        line = f"the slowest sampled step; --step N shows another: {others}"
+        line = f"slowest sampled step; other sampled steps (--step N): {others}"
         lines.append([(short(line, width), "dim")])
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
@@ -307,7 +307,7 @@ def render_run_trace(
     trace: RunTrace, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
     """Render the run and its sections, rank by rank, as a tree."""
-    title = f" · run {trace.short_id} · no step: the run itself and its sections"
+    title = f" · run {trace.short_id} · the run itself and sections outside steps"
     lines = folded([(trace.name, "bold"), (title, "")], width)
     lines.append([(f"trace {trace.trace_id}", "dim")])
     for rank in trace.ranks[:_RANKS]:
@@ -326,10 +326,10 @@ def render_request(
     line: Line = [(f"request {request.name}{id}", "bold"), (where, "")]
     lines = folded([*line, (" · failed", "red")] if request.is_error else line, width)
     lines.append([(f"trace {request.trace_id}", "dim")])
-    which = "the slowest with spans" if request.chosen else f"sampled: {request.kept}"
-    hint = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
+    which = "slowest sampled request" if request.chosen else f"sampled: {request.kept}"
+    hint = f"{which}; other requests by start time: --request 1 to {request.kept_requests:,}"
     lines.append([(short(hint, width), "dim")])
-    facts = f"number {request.number:,} · {duration(request.duration_ns)}"
+    facts = f"request number {request.number:,} · {duration(request.duration_ns)}"
     lines += [[(facts, "")], *span_lines(request.spans, width)]
     return text(lines, color=color, unicode=unicode)
 
@@ -339,7 +339,7 @@ def _foot(shown: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[L
     if any(span.operators for of_rank in shown for span in of_rank.spans):
         lines.append([(LEGEND, "dim")])
     if ranks > len(shown):
-        lines.append([(f"and {plural(ranks - len(shown), 'rank')} more: --rank N", "dim")])
+        lines.append([(f"{plural(ranks - len(shown), 'more rank')}: --rank N", "dim")])
     return lines
 
 
@@ -359,7 +359,7 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
     if not rank.marks:
         return []
     marks = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
-    return [[("  ", ""), (short(f"marked {marks}", width - 2), "dim")]]
+    return [[("  ", ""), (short(f"marks: {marks}", width - 2), "dim")]]
 
 
 def _outside(rank: RankStep) -> str:
@@ -367,7 +367,7 @@ def _outside(rank: RankStep) -> str:
     if rank.outside_ns < _LEAST_OUTSIDE * rank.duration_ns:
         return ""
     what = f": {', '.join(rank.outside)}" if rank.outside else ""
-    return f" ({duration(rank.outside_ns)} of its span outside it{what})"
+    return f" (its span also contains {duration(rank.outside_ns)} outside the step{what})"
 
 
 def _added_up(sections: Sequence[StepSection]) -> list[Line]:

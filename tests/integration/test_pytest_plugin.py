@@ -104,10 +104,10 @@ def test_what_is_slower_than_its_baseline_fails_with_the_numbers(tests, tmp_path
 
     assert code == 1
     assert "1 failed, 4 passed" in out
-    breaches = set(re.findall(r"breach  (step|load|forward) takes \+", out))
+    breaches = set(re.findall(r"breach  (step|load|forward) changed by \+", out))
     assert breaches
     (failure,) = Xml.parse(tmp_path / "report.xml").getroot().iter("failure")
-    assert breaches <= set(re.findall(r"(\w+) takes \+", failure.text))
+    assert breaches <= set(re.findall(r"(\w+) changed by \+", failure.text))
 
 
 def test_a_broken_bound_fails_its_test_alone(tests, tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.quantities import duration, plural
+from otel_mlperf.quantities import duration
 from otel_mlperf.report.page.tables import section_colors
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def points_text(steps: StepBuckets) -> str:
     """Return what a point of the step charts stands for."""
     if steps.size == 1:
         return "Each point is one step"
-    return f"Each point stands for {plural(steps.size, 'step')} in a row"
+    return f"Each point represents {steps.size:,} consecutive steps"
 
 
 def _labels(first: list[int], last: list[int]) -> list[str]:
@@ -162,7 +162,9 @@ def histogram_note(histogram: DurationHistogram) -> str:
     """Return the number of durations and the range of the highest bar."""
     at = histogram.counts.index(max(histogram.counts))
     low, high = histogram.edges_ns[at : at + 2]
-    return f"{sum(histogram.counts):,}; most between {duration(low)} and {duration(high)}"
+    return (
+        f"{sum(histogram.counts):,} durations; most frequent: {duration(low)} to {duration(high)}"
+    )
 
 
 def histogram_ends(histogram: DurationHistogram) -> tuple[str, str]:

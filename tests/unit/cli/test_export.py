@@ -111,7 +111,7 @@ def test_tables_are_not_cut_by_steps(run):
 
 def test_one_format_is_written(run):
     """Not two at once."""
-    with pytest.raises(UsageError, match="give one of"):
+    with pytest.raises(UsageError, match="choose only one of"):
         export(run, perfetto=True, chrome=True)
 
 

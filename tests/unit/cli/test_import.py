@@ -71,7 +71,7 @@ def test_without_a_place_it_says_what_is_in_it(trace, capsys):
     assert "8 events → 8 spans in 1 trace" in said
     assert "GPU busy" in said
     assert "sgemm_128x64" in said
-    assert "nothing was stored or sent: give --run NAME, --endpoint URL or --out FILE" in said
+    assert "nothing was stored or sent: pass --run NAME, --endpoint URL or --out FILE" in said
 
 
 def test_descriptions_of_windows_beside_traces_are_left_out(trace, capsys):
@@ -116,10 +116,7 @@ def test_run_folder_has_spans_and_numbers_once(trace, tmp_path, capsys):
     assert len(store.rows("SELECT * FROM windows")) == 1
     said = capsys.readouterr().out
     assert said.count(f"stored in {run.name}") == said.count(f"replaced in {run.name}") == 1
-    assert (
-        said.count("this run has no rank 1: otel-mlperf kernels includes the trace in its totals")
-        == 2
-    )
+    assert said.count("the run has no rank 1: the trace is included in totals of `kernels`") == 2
 
 
 def test_a_run_of_another_size_is_told_apart(tmp_path, capsys):
@@ -130,7 +127,7 @@ def test_a_run_of_another_size_is_told_apart(tmp_path, capsys):
     import_([path], run=str(run))
 
     assert (
-        "the trace is from a job with 8 ranks, this run has 1: otel-mlperf kernels includes"
+        "trace of a job with 8 ranks (this run: 1): included in totals of `kernels`"
     ) in capsys.readouterr().out
 
 
@@ -460,7 +457,7 @@ def test_times_without_a_date_are_said(tmp_path, capsys):
 
     import_([trace])
 
-    assert "its times count from the start of the machine" in capsys.readouterr().out
+    assert "times in this file are relative to the start of the machine" in capsys.readouterr().out
 
 
 @pytest.mark.fault("F86")

@@ -195,7 +195,7 @@ def test_a_damaged_trace_is_shown_and_ends_with_65(tmp_path, command):
         (["digits"], 66, "the run has none; record a window with torch_profile()"),
         (["digits", "--by", "colour"], 2, "--by colour: expected one of kernel, operator,"),
         (["digits", "--step", "3"], 66, "the run has none; record a window with torch_profile()"),
-        (["digits", "--phase", "train"], 2, "--phase train: give it with --step"),
+        (["digits", "--phase", "train"], 2, "--phase train requires --step"),
     ],
 )
 def test_what_cannot_be_shown_says_why(runs, command, arguments, code, message):

@@ -150,7 +150,7 @@ def test_spans_that_are_refused_are_not_counted_as_sent(tmp_path, server, capsys
     """A partial success is a failure of its rest."""
     path = build(tmp_path)
     server.mode("partial", rejected=1, message="too old")
-    with pytest.raises(Unreachable, match="it refused 2 spans"):
+    with pytest.raises(Unreachable, match="the server rejected 2 spans"):
         send(str(path), server.url)
 
     assert capsys.readouterr().out.startswith("1 of 3 sampled spans")

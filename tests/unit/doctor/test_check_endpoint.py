@@ -38,7 +38,7 @@ def test_a_server_that_takes_everything_is_reached_stage_by_stage(server):
     checks, reached = check_endpoints(endpoint(server.url))
 
     assert checks == [
-        Check("ok", "dns", "localhost is 127.0.0.1"),
+        Check("ok", "dns", "localhost resolves to 127.0.0.1"),
         Check("ok", "tcp", f"localhost:{server.port} answers"),
         Check("ok", "otlp traces", f"{server.url}/v1/traces accepts traces"),
         Check("ok", "otlp metrics", f"{server.url}/v1/metrics accepts metrics"),

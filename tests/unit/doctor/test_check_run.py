@@ -61,7 +61,7 @@ META = {
             "finished",
             Check(
                 "warn", "x", "10 created = 7 delivered + 3 lost (ring_full)",
-                "set OTEL_MLPERF_JOURNAL_ROWS higher, or use aggregate=True for short spans",
+                "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans",
             ),
         ),
         (
@@ -167,7 +167,7 @@ def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
     assert check_journals([tmp_path], "3f2a", "running", 100) == [
         Check(
             "warn", "dropped", "12 spans (the journal was full)",
-            "set OTEL_MLPERF_JOURNAL_ROWS higher, or use aggregate=True for short spans",
+            "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans",
         ),
         Check(
             "warn", "dropped", "3 names over the limit, recorded as 'other'",
@@ -199,7 +199,7 @@ def test_a_file_that_is_no_journal_is_told(tmp_path):
 
     (check,) = check_journals([tmp_path], "3f2a", "running", 100)
 
-    assert (check.level, check.what, check.do) == ("warn", "journal", "remove it")
+    assert (check.level, check.what, check.do) == ("warn", "journal", "remove the file")
 
 
 def test_a_run_without_an_end_and_without_a_journal_is_elsewhere(tmp_path):
@@ -267,4 +267,6 @@ def test_what_a_profiler_window_lacks_is_told(tmp_path):
         "rank1.json of rank 1: 5 of 10",
         "GPU figures of this window are too low; profile again, with fewer steps",
     )
-    assert profiler == Check("ok", "profiler", "1 window complete: 10 of 10 have a device record")
+    assert profiler == Check(
+        "ok", "profiler", "1 window complete: 10 of 10 launches have a device record"
+    )

@@ -67,7 +67,7 @@ def test_what_found_no_room_is_told_before_anybody_has_counted_it(tmp_path):
 
     assert find_losses([f"{full}:9", f"{other}:9"]) == [
         "rank 3: 484,042 spans lost because the journal was full",
-        "set OTEL_MLPERF_JOURNAL_ROWS higher, or use aggregate=True for short spans",
+        "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans",
     ]
     assert find_losses([f"{other}:9", f"{tmp_path}/5-1-0.journal:9"]) == []
 

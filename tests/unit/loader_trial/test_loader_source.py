@@ -57,9 +57,9 @@ def test_module_or_file(program, place):
     ("target", "error", "words"),
     [
         ("train.py", UsageError, "'train.py' is not the name of a loader"),
-        ("of_nothing.py:loader", NoSuchLoader, "there is no file of_nothing.py"),
+        ("of_nothing.py:loader", NoSuchLoader, "no file of_nothing.py"),
         ("of_nothing:loader", NoSuchLoader, "no module of_nothing in"),
-        ("of_program.py:loadr", NoSuchLoader, "has no 'loadr'; is loader meant?"),
+        ("of_program.py:loadr", NoSuchLoader, "contains no 'loadr'; did you mean loader?"),
         ("of_program.py:number", LoaderError, "is a int, which cannot be iterated"),
         (
             "of_program.py:data",

@@ -84,7 +84,7 @@ def test_all_of_a_loader():
     assert answer.line is not None
     assert answer.line.startswith("DataLoader(..., num_workers=")
     assert all(trial.batch_ns > 0 and trial.first_batch_ns > 0 for trial in answer.trials)
-    assert said[:2] == ["its parts", "DataLoader(..., num_workers=0)"]
+    assert said[:2] == ["parts of the loader", "DataLoader(..., num_workers=0)"]
 
 
 def test_what_only_gives_batches():

@@ -169,5 +169,5 @@ def test_people_get_a_table(run):
         "number  none  text\n"
         "     0  –     ?[2J\n"
         "     1  –     ?[2J\n"
-        "and more: --rows 2 were asked for\n"
+        "more rows exist; only 2 are shown (--rows)\n"
     )

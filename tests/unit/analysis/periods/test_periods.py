@@ -148,7 +148,7 @@ def test_a_phase_that_is_asked_for(run):
     assert (validated.steps.mean_ns, validated.requests) == (5 * MS, [])
     served = read_periods(folder, HOUR, phase="request").periods[1]
     assert (served.steps, served.requests[0].count) == (None, 1)
-    with pytest.raises(NoSuchPhase, match="it has train, validate, request"):
+    with pytest.raises(NoSuchPhase, match="the run has phases train, validate, request"):
         read_periods(folder, HOUR, phase="test")
     with pytest.raises(NoSuchRun, match="the run has ranks 0"):
         read_periods(folder, HOUR, rank=7)

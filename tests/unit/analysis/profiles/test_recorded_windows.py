@@ -72,7 +72,7 @@ def test_windows_left_out_are_counted_by_reason(tmp_path):
 
     found = read_left_out(Store(run.write()))
     assert next(check.found for check in check_profiler(found)) == (
-        "3 windows left out: another profiler was running"
+        "3 windows skipped: another profiler was running"
     )
     assert found == {
         "another profiler was running": 3,

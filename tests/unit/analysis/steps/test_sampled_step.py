@@ -120,8 +120,8 @@ def test_a_step_that_was_open_when_its_process_died_is_shown(tmp_path):
 @pytest.mark.parametrize(
     ("options", "tried"),
     [
-        ({}, "looking for train step 99 of run 3f2a: there is none; "),
-        ({"rank": 3}, "looking for train step 99 of run 3f2a on rank 3: there is none; "),
+        ({}, "looking for train step 99 of run 3f2a: not found; "),
+        ({"rank": 3}, "looking for train step 99 of run 3f2a on rank 3: not found; "),
     ],
 )
 def test_a_step_that_does_not_exist_says_which_do(tmp_path, options, tried):
