@@ -129,15 +129,15 @@ class Client:
         except ValueError:
             return ServerAnswer(
                 Outcome.RETRY,
-                f"{self._settings.endpoint} answered {reply.status} with something that is no "
-                "OTLP: is it an OTLP/HTTP receiver?",
+                f"{self._settings.endpoint} answered {reply.status}, but not with OTLP: check that "
+                "this address is an OTLP/HTTP receiver",
             )
         return ServerAnswer(Outcome.DELIVERED, self._words.clean(message), rejected)
 
     def _refused(self, reply: Reply) -> ServerAnswer:
         advice = _ADVICE.get(reply.status, "")
         if 300 <= reply.status < 400:
-            advice = "redirects are not followed, set the endpoint to where it leads"
+            advice = "redirects are not followed; set the endpoint to the target of the redirect"
         words = self._words.clean(_error_message(reply))
         told = ": ".join(part for part in (advice, words) if part)
         return ServerAnswer(

@@ -71,12 +71,12 @@ def _of_wandb(environ: Mapping[str, str]) -> str:
     mode = environ.get(WANDB_MODE, "").strip() or "online"
     if mode not in ("online", OFFLINE):
         return (
-            f"wandb cannot be told of the run: {WANDB_MODE} is {mode!r}, expected online or offline"
+            f"wandb does not receive the run: {WANDB_MODE} is {mode!r}, expected online or offline"
         )
     if mode == "online" and not _has_wandb_login(environ):
         return (
-            "wandb needs a login: WANDB_API_KEY is not set, and there is none for its server in "
-            f"~/.netrc; log in with `wandb login`, or set {WANDB_MODE}=offline"
+            "wandb requires a login: WANDB_API_KEY is not set, and ~/.netrc has no login for the "
+            f"server; log in with `wandb login`, or set {WANDB_MODE}=offline"
         )
     return _not_installed(WANDB)
 
@@ -84,7 +84,7 @@ def _of_wandb(environ: Mapping[str, str]) -> str:
 def _of_trackio(environ: Mapping[str, str]) -> str:
     folder = environ.get(TRACKIO_DIR, "")
     if folder and not folder.startswith("/"):  # the agent's working directory differs
-        return f"trackio needs a whole path: {TRACKIO_DIR} is {folder!r}, expected one from / on"
+        return f"trackio requires an absolute path: {TRACKIO_DIR} is {folder!r}, expected /…"
     return ""
 
 

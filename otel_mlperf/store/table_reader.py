@@ -227,7 +227,7 @@ class Store:
                 if (reason := _fault(table, file)) is not None:
                     return StoreError(
                         f"reading {file}: {reason}; the file is damaged: "
-                        "move it away to read the rest"
+                        "move the file away to read the other data"
                     )
         return StoreError(f"reading the tables in {self._folder}: {error}")
 
@@ -278,7 +278,7 @@ def _fault(table: str, file: str) -> str | None:
     try:
         duckdb.execute(f"SELECT bit_xor(hash(t)) FROM ({_selection(table, [file])}) t").fetchall()
     except UnicodeDecodeError:  # the message itself contains the damaged text
-        return "its column names are not text"
+        return "the column names are not text"
     except duckdb.Error as error:
         return str(error).partition("\n")[0]
     return None

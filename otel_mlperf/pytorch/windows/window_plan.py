@@ -105,8 +105,8 @@ class WindowPlan:
         if is_last:
             self.finish()
         elif self._capture.must_end:
-            log.info("a profiler window is cut: it has about %d events, or another profiler begins",
-                     self._schedule.events)  # fmt: skip
+            log.info("a profiler window is ended early: the limit of %d events is reached, or "
+                     "another profiler starts", self._schedule.events)  # fmt: skip
             self.finish(is_cut=True)
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class WindowPlan:
         self._is_stopped = True
         self._finish_before_its_time()
         if not self._turns:
-            log.info("a profiler schedule ended before its first window: %s", self._schedule)
+            log.info("a profiler schedule ended before the first window: %s", self._schedule)
             self._skip("not_reached")
 
     def finish(self, *, is_cut: bool = False) -> None:

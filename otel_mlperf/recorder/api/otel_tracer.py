@@ -142,7 +142,10 @@ class JournalTracer(Tracer):
                 extra.attributes = safe_attributes(attributes)
             else:
                 what = type(attributes).__name__
-                warn_once(f"the span {text!r}: attributes are a {what}, left out")
+                warn_once(
+                    f"the span {text!r}: found attributes of type {what}, expected a mapping; "
+                    "ignored"
+                )
         return section
 
 

@@ -21,7 +21,7 @@ def known_profile(asked: Any) -> str:
     if asked is None:
         return ""
     if asked == LineProfile.kind and (why := why_no_lines()):
-        warn_once("span(profile='lines') is recorded without: %s", why)
+        warn_once("span(profile='lines') is recorded without a line profile: %s", why)
         return ""
     if asked in PROFILES:
         if asked == "memory":
@@ -30,7 +30,7 @@ def known_profile(asked: Any) -> str:
             has_memray()  # loaded now rather than within the first call
         return str(asked)
     kinds = ", ".join(PROFILES)
-    warn_once("span(profile=%.40r): it is one of %s; recorded without", asked, kinds)
+    warn_once("span(profile=%.40r): expected one of %s; recorded without a profile", asked, kinds)
     return ""
 
 

@@ -98,7 +98,7 @@ def steps(
             f"steps(): accumulate is {accumulate!r}, expected a whole number of at least 1"
         )
     if total is not None and not isinstance(total, int | float):
-        raise ValueError(f"steps(): total is {total!r}, expected how many steps there will be")
+        raise ValueError(f"steps(): total is {total!r}, expected the number of planned steps")
     return Steps(iterable, accumulate, samples, tokens, total)
 
 

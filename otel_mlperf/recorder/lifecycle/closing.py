@@ -52,7 +52,7 @@ class ClosingCell:
         self._name, self._command, self._environ = os.path.basename(folder), command, environ
         # The notebook's own IPython: this package does not require one.
         show: Any = importlib.import_module("IPython.display").display
-        line = f"{self._name} has ended: its summary comes here once all of it is stored"
+        line = f"{self._name} has ended: the summary appears here when all data is stored"
         self._line = show({"text/plain": line}, raw=True, display_id=True)
         # Not in the context of the cell: tools that run a notebook from a script attribute output
         # to the cell that runs by then, whatever line it is about.
@@ -106,8 +106,8 @@ _POLL_S = 0.01
 _ENDED_HERE = frozenset({names.EPOCH, names.STEP})
 """Categories of sections that a run's end closes without a warning: their loop was left."""
 _LEFT_OPEN = (
-    "sections were still open when the run ended, and have the time until then: %s; "
-    "each needs its end: with om.span(...)"
+    "sections were still open at the end of the run and are recorded up to that time: %s; "
+    "close each section: with om.span(...)"
 )
 _MOST_NAMES = 5
 _TERMINATE_S = 0.5

@@ -86,7 +86,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
                 "folder that can be written"
             ) from error
     raise ConfigError(
-        f"creating a run folder in {parent}: every name for the run {run_id} is taken"
+        f"creating a run folder in {parent}: all folder names for the run {run_id} exist already"
     )
 
 

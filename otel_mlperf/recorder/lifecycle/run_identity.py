@@ -172,7 +172,7 @@ def _number(environ: Mapping[str, str], *variables: str) -> int | None:
         if text.isdecimal() and len(text) <= _MOST_DIGITS:
             return int(text)
         if text not in ("", _NOT_DISTRIBUTED):
-            warn_once(f"{variable}={text:.40} is no number that a launcher gives: it is ignored")
+            warn_once(f"{variable}={text:.40} is not a valid number and is ignored")
     return None
 
 
@@ -184,7 +184,7 @@ def _short_enough(run_id: str) -> str:
 
     check = blake2b(run_id.encode("utf-8", "replace"), digest_size=8).hexdigest()
     shorter = f"{run_id[: _LONGEST_ID - len(check) - 1]}-{check}"
-    warn_once(f"the run id has {len(run_id):,} characters: the run is called {shorter}")
+    warn_once(f"the run id has {len(run_id):,} characters and is shortened to {shorter}")
     return shorter
 
 
@@ -240,7 +240,9 @@ def parse_resource(text: str) -> dict[str, str | int | float | bool]:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            log.warning("OTEL_RESOURCE_ATTRIBUTES: %r is not 'name=value'; it is left out", pair)
+            log.warning(
+                "OTEL_RESOURCE_ATTRIBUTES: %r is not of the form 'name=value' and is ignored", pair
+            )
             continue
         attributes[unquote(key.strip())] = unquote(value.strip())
     return IN_PROCESS.values(attributes)

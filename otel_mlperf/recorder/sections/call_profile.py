@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from otel_mlperf.run_files.hot_file import HotSpot, Kind
 
-ANOTHER: Final = "another profiler was on"
-CAME_BETWEEN: Final = "another profiler took its place"
-OTHER_THREAD: Final = "it ended in another thread"
-GAVE_WAY: Final = "it awaited, and others ran in its thread"
+ANOTHER: Final = "another profiler was active"
+CAME_BETWEEN: Final = "another profiler replaced it during the call"
+OTHER_THREAD: Final = "the call ended in another thread"
+GAVE_WAY: Final = "the call awaited, and other tasks ran in its thread"
 OURS: Final = __file__.rpartition("/recorder/")[0]
 _ASKED_OF_TORCH: Final = ("is_dynamo_compiling", "is_compiling")
 """Functions that ``span`` calls to check whether it is being compiled."""

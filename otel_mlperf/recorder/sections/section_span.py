@@ -71,7 +71,7 @@ def span_of(section: SectionContext, trace_of: Callable[[SectionContext], TraceC
 def monotonic_time(recording: Recording, unix_ns: Any, now: int) -> int:
     """Return the monotonic time of a library's Unix time, limited to the run so far."""
     if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
-        warn_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
+        warn_once(f"the time of a span is a {type(unix_ns).__name__}, expected nanoseconds")
         return now
     meta = recording.meta
     return int(max(meta.monotonic_ns, min(now, unix_ns - meta.shift_ns)))

@@ -275,7 +275,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(trace, tmp_path):
     out = tmp_path / "spans.jsonl"
     out.write_text("mine")
 
-    with pytest.raises(OutputError, match="it is there already; --force replaces it"):
+    with pytest.raises(OutputError, match="the file already exists; replace it with --force"):
         import_([trace], out=out)
     assert out.read_text() == "mine"
 
@@ -420,7 +420,7 @@ def with_unknown_rows(folder, *, known=True):
     return write_trace(folder / "npu.json", [operator("aten::mm", 0, 30), npu, npu, *gpus])
 
 
-UNKNOWN = "device rows of process NPU 0 (2 events) are not known here"
+UNKNOWN = "device rows of process NPU 0 (2 events) have an unknown type"
 
 
 def test_an_import_reports_rows_of_devices_that_are_not_known(tmp_path, capsys):

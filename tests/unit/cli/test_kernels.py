@@ -216,7 +216,7 @@ def test_what_is_no_regular_file_is_said(runs, command, tmp_path):
 
     code, out, err = command(tmp_path / "empty")
     assert (code, out) == (66, "")
-    assert "empty': it is a folder without run.json, so no run; name one" in err
+    assert "empty': found a folder without run.json, not a run; pass" in err
     for place, what in (("/dev/null", "a device"), (tmp_path / "pipe", "a FIFO")):
         code, out, err = command(place)
         assert (code, out) == (65, "")

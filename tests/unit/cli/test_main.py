@@ -189,7 +189,7 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
         (
             ["export", "--otlp"],
             78,
-            "otel-mlperf: sending: no endpoint is set; give --endpoint http://",
+            "otel-mlperf: sending: no endpoint is set; pass --endpoint http://",
         ),
         (
             ["export", "--endpoint", "localhost:4318"],

@@ -204,5 +204,5 @@ def test_an_endpoint_that_only_the_run_folder_names_is_a_hint(tmp_path, monkeypa
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     folder = build(tmp_path)
     write_settings(str(folder), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9/$(x)"})
-    with pytest.raises(ConfigError, match=r"give --endpoint 'http://127.0.0.1:9/\$\(x\)' or"):
+    with pytest.raises(ConfigError, match=r"pass --endpoint 'http://127.0.0.1:9/\$\(x\)' or"):
         send(str(folder), None)

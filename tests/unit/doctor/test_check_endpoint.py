@@ -146,7 +146,7 @@ def test_something_else_on_the_port_is_told(server):
 
     assert checks[2].level == "FAIL"
     assert checks[2].found.endswith(
-        "answered 200 with something that is no OTLP: is it an OTLP/HTTP receiver?"
+        "answered 200, but not with OTLP: check that this address is an OTLP/HTTP receiver"
     )
 
 

@@ -70,7 +70,7 @@ def test_mlflow_with_a_server_lacks_nothing(uri):
 def test_trackio_in_a_folder_below_somewhere_is_refused(tmp_path, monkeypatch):
     """The agent's working directory is another; nothing else is needed."""
     monkeypatch.setenv("TRACKIO_DIR", "metrics")
-    with pytest.raises(om.ConfigError, match="TRACKIO_DIR is 'metrics', expected one from / on"):
+    with pytest.raises(om.ConfigError, match="TRACKIO_DIR is 'metrics', expected /…"):
         om.start(destinations="trackio", dir=str(tmp_path))
 
     assert unusable("trackio", {}) == unusable("trackio", {"TRACKIO_DIR": "/metrics"}) == []
@@ -105,7 +105,7 @@ def test_wandb_that_uploads_needs_a_login(tmp_path, known, netrc, has_login):
     (tmp_path / "netrc").write_text(netrc)
     lacks = "".join(unusable("wandb", known | {"NETRC": str(tmp_path / "netrc")}))
 
-    assert ("wandb needs a login: WANDB_API_KEY is not set" in lacks) != has_login
+    assert ("wandb requires a login: WANDB_API_KEY is not set" in lacks) != has_login
     assert "hunter2" not in lacks
 
 

@@ -155,7 +155,7 @@ def test_an_answer_from_its_own_process_is_the_same(run):
     sql = "SELECT n, phase, duration_ns / 7, NULL, DATE '2026-11-23' FROM steps ORDER BY n"
 
     assert ask_within(run, sql, 7) == ask(run, sql, 7)
-    with pytest.raises(QueryError, match="INSERT is refused"):
+    with pytest.raises(QueryError, match="INSERT is not permitted"):
         ask_within(run, "INSERT INTO steps SELECT * FROM steps")
 
 

@@ -170,7 +170,7 @@ class NvmlSensor:
         gpu.say_refusals()
         if uuid in self._gone:
             del self._gone[uuid]
-            _log.info("GPU %s answers again", uuid)
+            _log.info("GPU %s responds again", uuid)
             # Only when all are back: restarting the library disturbs the GPUs that answer.
             self._wait_s = self._wait_s if self._gone else LOST_S
         return measured
@@ -181,7 +181,7 @@ class NvmlSensor:
         if uuid not in self._gone:
             self._gone[uuid] = gpu.device, reason
             self._losses[uuid] += 1
-            _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
+            _log.warning("GPU %s has stopped responding: %s; NVML will be restarted", uuid, reason)
         # The first loss sets the time: GPUs that are lost one after the other must not postpone it.
         if self._look_at_s is None:
             self._look_at_s = now_s + self._wait_s
@@ -205,7 +205,7 @@ class NvmlSensor:
             self._turn_off(f"NVML: {error}", now_s)
             return
         if not gpus and not silent:
-            self._turn_off("NVML: no GPU that this user may see", now_s)
+            self._turn_off("NVML: no GPU is visible to this user", now_s)
             return
         self._gpus = [Gpu(pynvml, gpu, self._level, self._said) for gpu in gpus]
         self._xids.listen(pynvml, self._gpus)
@@ -228,7 +228,7 @@ class NvmlSensor:
         self._look_at_s = now_s + (self._wait_s if self._gone else AGAIN_S)
         if reason not in self._said:
             self._said.add(reason)
-            _log.info("no readings of NVIDIA GPUs (looked for again every 5 minutes): %s", reason)
+            _log.info("no readings of NVIDIA GPUs (retried every 5 minutes): %s", reason)
 
     def _stop(self, nvml: ModuleType) -> None:
         self._nvml, self._gpus = None, []

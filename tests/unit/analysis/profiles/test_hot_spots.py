@@ -52,10 +52,10 @@ def test_ranks_add_up(run):
 def test_left_out(run):
     """Calls of which nothing is known are counted by their reason, and in no figure."""
     append_call(str(run.path), 7, call(duration_ns=MS, passed_over=2))
-    append_call(str(run.path), 7, call(duration_ns=MS, left_out="another profiler was on"))
+    append_call(str(run.path), 7, call(duration_ns=MS, left_out="another profiler was active"))
     (section,) = find_hot(run).sections
     assert (section.calls, section.duration_ns, section.passed_over) == (1, MS, 2)
-    assert section.left_out == {"another profiler was on": 1}
+    assert section.left_out == {"another profiler was active": 1}
 
 
 def test_cut_line(run):

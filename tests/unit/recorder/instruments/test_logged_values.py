@@ -93,8 +93,8 @@ def test_what_is_left_out_is_named(recording, said):
         om.log(loss="text", **{"50%": None})
 
     assert said() == [
-        "log(): loss is a str, numbers are expected; left out",
-        "log(): 50% is a NoneType, numbers are expected; left out",
+        "log(): loss is a str, expected a number; ignored",
+        "log(): 50% is a NoneType, expected a number; ignored",
     ]
 
 
