@@ -119,7 +119,7 @@ def _check_script(script: str) -> None:
 def _scripts_in(folder: Path) -> str:
     scripts = sorted(folder.glob("*.py"))[:5]
     listed = ", ".join(map(str, scripts))
-    return f"scripts here: {listed}" if scripts else "there are no scripts here"
+    return f"scripts here: {listed}" if scripts else "this folder contains no scripts"
 
 
 def _check_module(module: str) -> None:

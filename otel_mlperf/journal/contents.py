@@ -121,7 +121,7 @@ def parse_payload(text: bytes) -> Any:
     try:
         return _payload(text)
     except RecursionError as error:
-        raise ValueError("lists in lists without end") from error
+        raise ValueError("too deeply nested lists") from error
 
 
 def parse_entry(text: bytes) -> list[Any]:
@@ -133,7 +133,7 @@ def parse_entry(text: bytes) -> list[Any]:
     try:
         entry = msgspec.msgpack.decode(text, type=list[Any])
     except RecursionError as error:
-        raise ValueError("lists in lists without end") from error
+        raise ValueError("too deeply nested lists") from error
     kind = tuple(entry[: 2 if entry[:1] == ["cell"] else 1])
     shape = None
     with contextlib.suppress(TypeError):  # not hashable, so no text

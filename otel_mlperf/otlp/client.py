@@ -188,7 +188,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
         if field != 1:
             continue
         if kind != wire.BYTES:
-            raise ValueError("partial_success is no message")
+            raise ValueError("partial_success is not a message")
         for inner, _, content in wire.fields(bytes(value)):
             if inner == 1 and isinstance(content, int):
                 rejected = content if content < 1 << 63 else 0

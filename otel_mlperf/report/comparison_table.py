@@ -54,7 +54,7 @@ _LEAST_NAME: Final = 16
 _SAME: Final[dict[ShapeBasis, str]] = {
     "inputs": " of the same shape",
     "launch": " of the same grid or size",
-    "": "; shapes are not known",
+    "": "; shapes are unknown",
 }
 
 

@@ -234,7 +234,7 @@ class Config:
     level: Literal["", "off", "light", "basic", "detailed", "comprehensive"] = set_by(
         LEVEL,
         "",
-        "Preset for settings that are not given themselves (see levels).",
+        "Preset for settings that are not set individually (see levels).",
         "",
         *LEVELS,
     )

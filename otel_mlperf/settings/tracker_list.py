@@ -60,10 +60,10 @@ def _of_mlflow(environ: Mapping[str, str]) -> str:
     if mark and scheme in ("http", "https") and host and uri.isprintable() and " " not in uri:
         return ""
     # Shown without login and query: even an invalid address may contain secrets there.
-    found = repr(uri.rpartition("@")[2].partition("?")[0]) if uri else "none"
+    found = repr(uri.rpartition("@")[2].partition("?")[0]) if uri else "not set"
     return (
-        f"mlflow needs the address of a tracking server: {MLFLOW_URI} is {found}, expected one "
-        "like http://localhost:5000 (mlflow server --backend-store-uri sqlite:///mlflow.db)"
+        f"mlflow requires the address of a tracking server: {MLFLOW_URI} is {found}, expected e.g. "
+        "http://localhost:5000 (mlflow server --backend-store-uri sqlite:///mlflow.db)"
     )
 
 

@@ -90,7 +90,7 @@ def test_program_without_torch_is_left_alone(tmp_path):
 
     assert ended.code == 0
     assert ended.errors == (
-        "otel_mlperf: the program has not imported torch: there is nothing to profile\n"
+        "otel_mlperf: the program has not imported torch: nothing is profiled\n"
     )
     ended.settled()
     (counted,) = ended.rows(

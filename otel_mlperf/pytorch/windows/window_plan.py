@@ -170,7 +170,7 @@ class WindowPlan:
 
     def _prepare(self) -> None:
         if "torch" not in sys.modules:
-            warn_once("the program has not imported torch: there is nothing to profile")
+            warn_once("the program has not imported torch: nothing is profiled")
             self._skip("no_torch")
             return
         capture = Capture(self._schedule, self._recorder, lambda: self.finish(is_cut=True))

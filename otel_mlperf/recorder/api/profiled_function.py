@@ -38,12 +38,12 @@ def profile_for(function: Any, profile: str) -> str:
     """Return that kind if calls of a function can be profiled so; else empty, with a warning."""
     plain = getattr(function, "__func__", function)  # of a static or class method
     if profile and (inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)):
-        warn_once("span(profile=) is for blocks, functions and coroutines; %r is a generator: "
-                  "it is recorded without", function)  # fmt: skip
+        warn_once("span(profile=…) supports blocks, functions and coroutines; the generator %r "
+                  "is recorded without a profile", function)  # fmt: skip
         return ""
     if has_lines(profile) and not _is_plain_python(plain):
-        warn_once("span(profile='lines') is for functions written in Python; %r is none: it is "
-                  "recorded without", function)  # fmt: skip
+        warn_once("span(profile='lines') supports only functions written in Python; %r is "
+                  "recorded without a profile", function)  # fmt: skip
         return ""
     return profile
 

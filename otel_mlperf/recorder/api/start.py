@@ -152,7 +152,7 @@ def _checked_params(params: Any) -> dict[str, Any]:
     if params is not None and not isinstance(params, Mapping):
         raise ConfigError(
             f"start(): params is a {type(params).__name__}, expected a mapping of names to values "
-            "(vars(arguments), say)"
+            "(e.g. vars(arguments))"
         )
     return dict(params or {})
 

@@ -153,7 +153,7 @@ class _Turns:
                 self._count = 0
                 self._step = recorder.stepping.begin()
                 if self._step is None:
-                    warn_once("steps() inside a step of the same phase: the outer step counts")
+                    warn_once("steps() inside a step of the same phase: only the outer step counts")
             if self._of.accumulate > 1 and self._step is not None:
                 number = {names.MICRO_STEP: self._count}
                 self._micro = recorder.sections.enter(names.SPAN_MICRO_STEP, names.OTHER, number)

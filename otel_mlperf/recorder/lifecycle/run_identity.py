@@ -80,8 +80,8 @@ def detect_identity(
         run_id = (_launcher_id() if world_size > 1 else "") or os.urandom(16).hex()
         if nodes > 1:
             warning = (
-                f"{nodes} nodes and no run id in common: each node becomes a run of its own; set "
-                "OTEL_MLPERF_RUN_ID to the same text on all of them (torchrun: --rdzv-id)"
+                f"{nodes} nodes without a common run id: each node becomes a separate run; set "
+                "OTEL_MLPERF_RUN_ID to the same value on all nodes (torchrun: --rdzv-id)"
             )
     run_id = _short_enough(run_id)
     earlier[run_id] = count = earlier.get(run_id, 0) + 1

@@ -237,7 +237,7 @@ def test_exporter_that_is_not_installed_is_named_once():
     settings, warning = warned(OTEL_TRACES_EXPORTER="nope, console")
     assert settings is None
     assert warning.startswith("OTEL_TRACES_EXPORTER: no exporter nope is installed: traces for it ")
-    assert "there are console, otlp, otlp_proto_grpc" in warning
+    assert "available: console, otlp, otlp_proto_grpc" in warning
     assert warning.endswith("; pip install opentelemetry-exporter-nope")
 
 

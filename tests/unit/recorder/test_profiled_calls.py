@@ -382,4 +382,4 @@ def test_folder_refuses(recording, said):
     with om.span("forward", profile="calls"):
         pass
     assert recording.one("forward")
-    assert "is not written" in said()[0]
+    assert "cannot be written" in said()[0]

@@ -37,8 +37,8 @@ def test_argument_that_asks_for_what_is_not_installed_is_an_error(tmp_path, monk
 @pytest.mark.parametrize(
     ("uri", "found"),
     [
-        (None, "is none"),
-        (" ", "is none"),
+        (None, "is not set"),
+        (" ", "is not set"),
         ("sqlite:///mlflow.db", "is 'sqlite:///mlflow.db'"),
         ("file:///mlruns", "is 'file:///mlruns'"),
         ("databricks", "is 'databricks'"),

@@ -59,7 +59,7 @@ def test_aggregate_of_too_many_names(recording, said):
             pass
 
     assert len(recording.recorder.aggregated.known) == MAX_ENTRIES + 1
-    assert len([text for text in said() if "put what varies into attributes" in text]) == 1
+    assert len([text for text in said() if "use attributes for parts of a name" in text]) == 1
 
 
 def test_aggregate_with_an_exception(recording):

@@ -52,7 +52,7 @@ def test_a_value_without_a_name_is_said_once(recording, said):
         om.log(torch.tensor(0.5 + step))
 
     assert logged(recording) == []
-    assert said() == ["log(): values are given by name, loss=0.1; a Tensor is none"]
+    assert said() == ["log(): found a Tensor, expected keyword arguments, e.g. loss=0.1"]
 
 
 def test_outside_steps(recording):
