@@ -125,7 +125,11 @@ def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdic
 def _judge(change: TimeChange, tolerance: float) -> Verdict:
     interval = change.usual if change.by == "usual" else change.mean
     if interval is None:
-        said = "new" if change.before_ns is None else "unclear: too few steps or calls"
+        said = "unclear: too few steps or calls"
+        if change.before_ns is None:
+            said = "new"
+        elif change.after_ns is None:
+            said = "only in the baseline"
         is_breach = change.before_ns is None and change.share > max(MATTERS, tolerance)
         return Verdict(change.name, "breach" if is_breach else "warn", f"{change.name} is {said}")
     said = (

@@ -54,7 +54,7 @@ def test_mlflow_without_a_server_is_refused(tmp_path, monkeypatch, uri, found):
     with pytest.raises(om.ConfigError) as error:
         om.start(destinations="mlflow", dir=str(tmp_path))
 
-    assert f"MLFLOW_TRACKING_URI {found}, expected one like http://localhost:5000" in str(
+    assert f"MLFLOW_TRACKING_URI {found}, expected e.g. http://localhost:5000" in str(
         error.value
     )
     assert "hunter" not in str(error.value)
