@@ -34,10 +34,10 @@ _READING_S: Final = 60.0
 _REASONS: Final = {
     Answer.BUSY: "another profiler was running in the process",
     Answer.NO_TORCH: "the program has not imported torch",
-    Answer.MEMORY: "windows before have made the process grow too far",
+    Answer.MEMORY: "earlier windows have increased the process memory too much",
     Answer.CUDA_GRAPHS: "CUDA graphs crash under a profiler with CUDA before 12.6",
-    Answer.FAILED: "the trace could not be recorded or written; the program's stderr says why",
-    Answer.NOT_REACHED: "it was ended before it had recorded a step",
+    Answer.FAILED: "the trace could not be recorded or written; see the program's stderr",
+    Answer.NOT_REACHED: "the window was ended before it had recorded a step",
 }
 
 
@@ -71,14 +71,14 @@ def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
     running = _journals(run)
     if not running:
         raise NotRunning(
-            f"profiling run {run.short_id}: it has no live process on this node; it has ended, or "
-            "runs on another node"
+            f"profiling run {run.short_id}: no process of the run is active on this node; the run "
+            "has ended, or runs on another node"
         )
     missing = [rank for rank in ranks if rank not in running]
     if missing:
         raise UsageError(
-            f"profile: rank {missing[0]} of run {run.short_id} does not run on this node; here are "
-            f"{', '.join(map(str, running))}"
+            f"profile: rank {missing[0]} of run {run.short_id} does not run on this node; ranks on "
+            f"this node: {', '.join(map(str, running))}"
         )
     return {rank: path for rank, path in running.items() if not ranks or rank in ranks}
 
@@ -137,8 +137,8 @@ def _folders(run: RunFolder) -> list[Path]:
     shared, on_disk = map(Path, folders_of_run(run.facts.id, run.path, user=owner))
     if shared.parent.exists() and not os.access(shared.parent, os.R_OK | os.X_OK):
         raise JournalError(
-            f"looking for journals in {shared.parent}: they belong to user {owner}, who alone can "
-            "ask"
+            f"looking for journals in {shared.parent}: they belong to user {owner}; run this "
+            "command as that user"
         )
     return [shared, on_disk]
 
@@ -147,8 +147,8 @@ def _request_window(rank: int, path: Path, steps: int) -> PendingRequest:
     control = WindowControl(path)
     if not _has_torch(control.word(Word.PID)):
         raise NotRunning(
-            f"asking rank {rank} for a profiler window: its program has not imported torch, so "
-            "there is nothing to profile"
+            f"requesting a profiler window from rank {rank}: the program has not imported torch, "
+            "so there is nothing to profile"
         )
     return PendingRequest(rank, control, control.ask(steps), steps)
 
@@ -165,19 +165,19 @@ def _stop(rank: int, control: WindowControl) -> StoppedRank:
     waiting = control.waiting
     # Try to withdraw first: a window that has not started does not need to be ended.
     if waiting is not None and control.withdraw(waiting):
-        return StoppedRank(rank, "taken back")
+        return StoppedRank(rank, "request withdrawn")
     taken = control.stop()
     if taken is None:
-        return StoppedRank(rank, "no window that was asked for is open")
+        return StoppedRank(rank, "no requested window is open")
     requested = PendingRequest(rank, control, taken, steps_of(taken))
-    return StoppedRank(rank, "its window ends with the step that is open", requested)
+    return StoppedRank(rank, "the window ends with the current step", requested)
 
 
 def wait_for_trace(run: RunFolder, asked: PendingRequest) -> Path | str:
     """Wait for a rank's window; return its trace file, or a text on why there is none."""
     while (answer := asked.control.answer(asked.request)) is None:
         if not asked.control.is_running:
-            return "its process ended before the window was complete"
+            return "the process ended before the window was complete"
         time.sleep(_LOOK_EVERY_S)
     outcome, number = answer
     if outcome is not Answer.WRITTEN:

@@ -102,8 +102,8 @@ def shortage(room_bytes: int, needed_bytes: int) -> str:
     if room_bytes >= needed_bytes:
         return ""
     return (
-        f"{room_bytes >> 20} MiB of addresses may be mapped, {needed_bytes >> 20} are needed: "
-        "raise RLIMIT_AS with ulimit -H -v"
+        f"the limit of address space leaves {room_bytes >> 20} MiB, {needed_bytes >> 20} MiB are "
+        "required: raise RLIMIT_AS with ulimit -H -v"
     )
 
 

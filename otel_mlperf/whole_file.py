@@ -41,7 +41,7 @@ It equals ``RUN_FILE`` in ``otel_mlperf.run_files.run_file``, which this lower m
 import."""
 _DEPTH: Final = 6
 """Maximum number of folders between a file and its run folder."""
-_NO_FOLDER: Final = "a link, or no folder; links in a run folder are not followed"
+_NO_FOLDER: Final = "a link, or not a folder; links in a run folder are not followed"
 _FOLDER: Final = (0 if IS_PORTABLE else os.O_PATH) | getattr(os, "O_DIRECTORY", 0) | CLOEXEC
 
 
@@ -177,9 +177,10 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
     """
     if path.exists() and not (is_replaced and path.is_file()):
         raise OutputError(
-            f"writing {path}: it is there already; --force replaces it, --out names another"
+            f"writing {path}: the file already exists; replace it with --force, or choose another "
+            "with --out"
             if path.is_file()
-            else f"writing {path}: it is no file; give the name of one with --out"
+            else f"writing {path}: this is not a file; choose a file with --out"
         )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
@@ -190,7 +191,7 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         why = error.strerror or error
-        raise OutputError(f"writing {path}: {why}; --out names another place") from error
+        raise OutputError(f"writing {path}: {why}; choose another place with --out") from error
 
 
 def open_private(path: str, flags: int) -> int:
@@ -221,7 +222,7 @@ def _copy_linked(path: str, fd: int) -> None:
     linked = open_without_links(path, os.O_RDONLY)
     try:
         if not os.path.samestat(os.fstat(linked), os.fstat(fd)):
-            raise OSError(errno.EAGAIN, "it was replaced while it was opened", path)
+            raise OSError(errno.EAGAIN, "the file was replaced while it was opened", path)
         with (
             replacing(path, temporary=f"{path}.{os.getpid()}.new") as name,
             open(name, "wb", opener=open_private) as own,

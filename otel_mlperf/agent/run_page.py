@@ -57,7 +57,7 @@ def make_page(
         status, message = None, str(error)
     finally:
         place.unlink(missing_ok=True)
-    _log.warning("the page of the run was not made (status %s): %s", status, message)
+    _log.warning("the page of the run was not created (exit status %s): %s", status, message)
     return None
 
 

@@ -134,7 +134,9 @@ class WindowQueue:
                     start_new_session=True,
                 )
         except OSError as error:
-            _log.warning("converting %s: no process can be started: %s", name, error)
+            _log.warning(
+                "converting the profiler window %s: the process cannot be started: %s", name, error
+            )
             self._current = ""
 
     def _job(self, wanted: FoundWindow, state: AgentState) -> Job:
@@ -164,12 +166,19 @@ class WindowQueue:
         # Retry: a conversion may have been killed because other processes used up the memory. After
         # three failures, the trace itself is assumed to be the cause.
         if event is None and self._tries[name] < TRIES:
-            _log.warning("converting %s ended with status %s: tried again", name, code)
+            _log.warning(
+                "converting the profiler window %s ended with status %s: retried", name, code
+            )
             self._ready.append(name)
             return []
         if event is None:
             events = _count_events(self._profiles / ended.window.trace)
-            _log.error("converting %s ended with status %s: %d events lost", name, code, events)
+            _log.error(
+                "converting the profiler window %s ended with status %s: %d events lost",
+                name,
+                code,
+                events,
+            )
             event = WindowConverted(name, ended.instance, events=events, lost=FAILED)
         del self._seen[name]
         return [event]
@@ -187,7 +196,8 @@ class WindowQueue:
         """Kill a running conversion. Another agent, or ``doctor --recover``, repeats it."""
         if self.waiting:
             _log.warning(
-                "%d profiler windows wait for otel-mlperf doctor --recover", len(self._seen)
+                "%d profiler windows are not converted yet: run otel-mlperf doctor --recover",
+                len(self._seen),
             )
         self._kill()
 

@@ -91,7 +91,7 @@ def _check(
     from otel_mlperf.errors import UsageError
 
     if len(runs) > 2 or windows is not None:
-        raise UsageError("checking a run: name it, or its baseline and it, without --windows")
+        raise UsageError("checking a run: expected RUN or BASELINE RUN, without --windows")
     baseline = runs[0] if len(runs) == 2 else None
     check_run(runs[-1], baseline, options, as_json=as_json)
 
@@ -111,7 +111,9 @@ def _show_differences(runs: list[str], windows: tuple[int, int] | None, *, as_js
         print_answer(one, partial(render_comparison, one), as_json=as_json)
         return
     if len(runs) < 2:
-        raise UsageError("comparing runs: name two or more; otel-mlperf runs lists them")
+        raise UsageError(
+            "comparing runs: expected at least two runs; list the runs with otel-mlperf runs"
+        )
     first, *others = map(read_measures, runs)
     comparisons = [compare_runs(first, other) for other in others]
     if len(comparisons) == 1:
@@ -128,7 +130,7 @@ def _measure_windows(runs: list[str], windows: tuple[int, int]) -> tuple[RunMeas
     from otel_mlperf.store.run_folders import find_run
 
     if len(runs) > 1:
-        raise UsageError("--windows: name a single run")
+        raise UsageError("--windows: expected a single run")
     run = find_run(runs[0])
     first, second = (measure_window(run, window) for window in windows)
     return first, second

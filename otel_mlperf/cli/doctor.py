@@ -49,11 +49,11 @@ def doctor(
         from otel_mlperf.cli.recovery import recover
 
         if as_json:
-            raise UsageError("--recover has no answer in JSON: omit --json")
+            raise UsageError("--recover does not support --json: omit --json")
         recover(run, endpoint)
         return
     if endpoint is not None:
-        raise UsageError("--endpoint: give it with --recover")
+        raise UsageError("--endpoint requires --recover")
     _diagnose(run or "latest", as_json=as_json)
 
 

@@ -75,7 +75,8 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     is_sent = otlp or endpoint is not None
     if perfetto + chrome + otlp_json + is_sent + csv + parquet > 1:
         raise UsageError(
-            "exporting: give one of --perfetto, --chrome, --otlp-json, --otlp, --csv and --parquet"
+            "exporting: choose only one of --perfetto, --chrome, --otlp-json, --otlp, --csv and "
+            "--parquet"
         )
     if is_sent:
         _send(run, endpoint, is_limited=(steps, rank, out, force) != (None, None, None, False))

@@ -78,7 +78,7 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
 
     is_piped = str(out) == STDOUT
     if is_piped and as_json:
-        raise UsageError("importing: --json and --out - would share standard output; give one")
+        raise UsageError("importing: --json and --out - both use standard output; choose one")
     with ExitStack() as stack:
         return_freed_memory()
         importer = Importer(budget, rank, capture)
@@ -98,7 +98,7 @@ def import_(  # noqa: PLR0913, PLR0917 - the options of the command
 
         print(to_json(ImportedTraces(traces=imported)))
     elif not (run or endpoint or out):
-        print("\nnothing was stored or sent: give --run NAME, --endpoint URL or --out FILE")
+        print("\nnothing was stored or sent: pass --run NAME, --endpoint URL or --out FILE")
     judge(imported, len(traces))
 
 

@@ -75,7 +75,7 @@ def kernels(
     from otel_mlperf.report.kernel_tables import TOP, render_kernels
 
     if phase is not None and step is None:
-        raise UsageError(f"--phase {phase}: give it with --step")
+        raise UsageError(f"--phase {phase} requires --step")
     number = None if step is None else (step, phase)
     totals = find_source(source, _checked(by), rank, number, capture)
     draw = partial(render_kernels, totals, top=top or TOP)
@@ -103,5 +103,5 @@ def _damage(trace: str, damage: list[dict[str, Any]]) -> str:
     first = damage[0]
     return (
         f"reading {trace}: {str(first['kind']).replace('_', ' ')} at byte {first['offset']:,}; "
-        "shown is what could be read"
+        "the output contains only the readable part"
     )

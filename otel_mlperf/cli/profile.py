@@ -87,7 +87,7 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
         benchmark_loader(loader, batches, workers, as_json=as_json)
         return
     if as_json or workers is not None:
-        raise UsageError("--json and --workers: give them with --loader")
+        raise UsageError("--json and --workers require --loader")
     _profile_steps(run, steps, rank, wait=wait, stop=stop)
 
 
@@ -106,8 +106,11 @@ def _profile_steps(
     else:
         requested = request_windows(journals, steps)
         for window in requested:
-            print(f"rank {window.rank}: asked for {plural(steps, 'step')} after the next one")
-        echo(f"traces go to {chosen.path / FOLDER}")
+            print(
+                f"rank {window.rank}: requested a window of {plural(steps, 'step')} after the "
+                "next step"
+            )
+        echo(f"traces are written to {chosen.path / FOLDER}")
     if wait if wait is not None else sys.stdout.isatty():
         _wait(chosen, requested)
 
@@ -126,19 +129,19 @@ def _wait(run: RunFolder, requested: list[PendingRequest]) -> None:
         raise
     is_read = has_agent(requested)
     if unread := wait_until_read(run, traces.values(), is_hopeful=is_read):
-        how = "still being read" if is_read else "read by no agent"
-        print(f"{plural(len(unread), 'trace')} {how}: otel-mlperf kernels {run.short_id} shows "
-              "them when they are")  # fmt: skip
+        how = "still being read" if is_read else "not read by an agent"
+        print(f"{plural(len(unread), 'trace')} {how}; show the result later with: "
+              f"otel-mlperf kernels {run.short_id}")  # fmt: skip
     if lost := [str(window.rank) for window in requested if window.rank not in traces]:
-        raise NotRunning(f"profile: no trace of rank {', '.join(lost)}")
+        raise NotRunning(f"profile: no trace from rank {', '.join(lost)}")
 
 
 def _withdraw(run: RunFolder, requested: list[PendingRequest]) -> None:
     for window in requested:
         state = take_back(window)
         if state == "taken back":
-            print(f"rank {window.rank}: taken back", file=sys.stderr)
+            print(f"rank {window.rank}: request withdrawn", file=sys.stderr)
         elif state == "goes on":
-            goes_on = f"its window of {plural(window.steps, 'step')} goes on"
-            stop = f"otel-mlperf profile {run.short_id} --stop ends it"
+            goes_on = f"the window of {plural(window.steps, 'step')} continues"
+            stop = f"to end the window: otel-mlperf profile {run.short_id} --stop"
             print(f"rank {window.rank}: {goes_on}; {stop}", file=sys.stderr)

@@ -37,12 +37,12 @@ def recover(run: str | None, endpoint: str | None) -> None:
     journals = recover_journals(environ, folders_to_read(meant))
     echo(f"{plural(journals.read, 'journal')} read to the end")
     if journals.in_use:
-        echo(f"{plural(journals.in_use, 'journal')} left alone: the program still runs; "
-                   "'otel-mlperf serve agent' reads along")  # fmt: skip
+        echo(f"{plural(journals.in_use, 'journal')} skipped: the program still runs; to store "
+                   "its data now, run 'otel-mlperf serve agent'")  # fmt: skip
     if journals.failed:
         raise JournalError(
-            "reading journals that were left behind: " + "; ".join(journals.failed) + "; they stay "
-            "where they are: the version of otel_mlperf that wrote them may read them"
+            "reading leftover journals: " + "; ".join(journals.failed) + "; the journals are kept: "
+            "try the version of otel_mlperf that wrote them"
         )
     if meant is None:
         return
@@ -51,7 +51,7 @@ def recover(run: str | None, endpoint: str | None) -> None:
         echo(f"{plural(rest.windows, 'profiler window')} converted")
     echo(
         f"{plural(rest.delivered, 'request')} delivered, "
-        f"{rest.waiting + rest.withheld:,} still waiting"
+        f"{rest.waiting + rest.withheld:,} not delivered"
     )
     if rest.withheld:
         echo(_hint(meant, environ, plural(rest.withheld, "request")))
@@ -68,7 +68,7 @@ def _hint(run: RunFolder, environ: Mapping[str, str], requests: str) -> str:
     settings, recorded = read_stored(run.path, environ)
     unsent = {name: value for name, value in recorded.items() if name not in settings}
     if not unsent:
-        return f"{requests} not sent: you name no destination; --endpoint URL names one"
+        return f"{requests} not sent: no destination is set; pass --endpoint URL"
     named = " and ".join(unsent.values())
     command = f"otel-mlperf doctor {run.short_id} --recover"
     if [*unsent] == [ENDPOINT]:
@@ -77,8 +77,8 @@ def _hint(run: RunFolder, environ: Mapping[str, str], requests: str) -> str:
         variables = (f"{name}={shlex.quote(value)}" for name, value in unsent.items())
         command = f"{' '.join(variables)} {command}"
     return (
-        f"{requests} not sent: only the run folder names a destination ({named}), and it may be "
-        f"somebody else's; to send there: {command}"
+        f"{requests} not sent: the destination is set only in the run folder ({named}), which may "
+        f"have been written by another user; to send to this destination: {command}"
     )
 
 
@@ -88,7 +88,9 @@ def _remedy(run: RunFolder, environ: Mapping[str, str]) -> str:
     options = read_stored_options(run.path, environ)
     if server := options.traces or options.metrics:
         return (
-            f"not taken by {server.endpoint}; start that server, or send its spans to another: "
-            f"otel-mlperf export {run.short_id} --endpoint URL"
+            f"not accepted by {server.endpoint}; start this server, or send the spans to another "
+            f"server: otel-mlperf export {run.short_id} --endpoint URL"
         )
-    return f"not taken by {','.join(sorted(options.trackers))} yet; try again once it answers"
+    return (
+        f"not accepted by {','.join(sorted(options.trackers))}; try again when the server answers"
+    )

@@ -63,7 +63,9 @@ def _print_schema(command: str | None) -> None:
         print(to_json(answer_schema("otel-mlperf --json", list(known.values()))))
         return
     if command not in known:
-        raise UsageError(f"reference schema {command}: these have --json: {', '.join(known)}")
+        raise UsageError(
+            f"reference schema {command}: expected a command with --json: {', '.join(known)}"
+        )
     print(to_json(answer_schema(f"otel-mlperf {command} --json", [known[command]])))
 
 

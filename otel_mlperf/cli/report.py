@@ -45,4 +45,4 @@ def report(
     path = Path(out or f"{found[-1].path.resolve().name}.html")
     with new_file(path, is_replaced=force) as file:
         file.write(render_page(read_page(found)).encode())
-    echo(f"{path}: {size(path.stat().st_size)}\nopen it in any browser")
+    echo(f"{path}: {size(path.stat().st_size)}\nopen the file in any browser")

@@ -81,7 +81,7 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
     if is_command:
         rest.pop(0)
     if not rest or rest in (["-m"], ["-c"]):
-        raise UsageError("run: nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND")
+        raise UsageError("run: no program; pass a script, -m MODULE, -c TEXT or -- COMMAND")
     if not is_command and rest[0].startswith("-") and rest[0] not in {"-m", "-c", "-"}:
         raise UsageError(
             f"run: no such option {rest[0]}; options of Python come first: python {rest[0]} …"

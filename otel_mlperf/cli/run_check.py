@@ -52,7 +52,7 @@ def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json:
     write_baseline = options.write_baseline
     if not bounds and baseline is None and write_baseline is None:
         raise UsageError(
-            "checking a run: name its baseline before it, or give --max or --write-baseline"
+            "checking a run: pass a baseline before the run, or pass --max or --write-baseline"
         )
     measures = read_measures(run)
     if write_baseline is not None:

@@ -38,4 +38,4 @@ def send(run: str, endpoint: str | None) -> None:
         print("\r\x1b[K", end="", file=sys.stderr)
     echo(f"{sent:,} of {wanted:,} sampled spans of {chosen.path.name} sent to {settings.endpoint}")
     if refused:
-        raise Unreachable(f"sending to {settings.endpoint}: it refused {refused:,} spans")
+        raise Unreachable(f"sending to {settings.endpoint}: the server rejected {refused:,} spans")

@@ -87,5 +87,8 @@ def _serve_assistant() -> None:
             "'pip install otel-mlperf[mcp]'"
         ) from error
     if sys.stdin.isatty():
-        warn("waiting for an assistant, which would start this itself; Ctrl-C leaves")
+        warn(
+            "waiting for an assistant (assistants normally start this command themselves); Ctrl-C "
+            "quits"
+        )
     serve()

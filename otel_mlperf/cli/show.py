@@ -62,7 +62,7 @@ def show(
     folder = find_run(run)
     if request is not None or phase == REQUEST:
         if step is not None:
-            raise UsageError("--step: a request has no step; choose it by --request")
+            raise UsageError("--step: requests have no steps; choose a request with --request")
         found = read_request(folder, request, rank, operators=operators)
         print_answer(found, partial(render_request, found), as_json=as_json)
         return

@@ -80,7 +80,7 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
             print_functions(run, section, rank, top, as_json=as_json)
         return
     if section is not None or top is not None:
-        raise UsageError("--section and --top: give them with --functions")
+        raise UsageError("--section and --top require --functions")
     _print_breakdown(
         run, rank, phase, calls=calls, epochs=epochs, as_json=as_json, as_html=as_html,
         closing=closing, cell=cell, wait_stored=wait_stored,
@@ -89,10 +89,10 @@ def summary(  # noqa: PLR0913, PLR0917 - one for each option
 
 def _check_view(every: str | None, other: bool, *, functions: bool) -> None:
     if functions and every is not None:
-        raise UsageError("--functions and --every are two views: give one of them")
+        raise UsageError("--functions and --every cannot be combined: choose one")
     if other:
         given = "--functions" if functions else "--every"
-        raise UsageError(f"{given}: --calls, --epochs and --html belong to the breakdown")
+        raise UsageError(f"{given} cannot be combined with --calls, --epochs or --html")
 
 
 def _print_breakdown(  # noqa: PLR0913 - one for each option

@@ -39,17 +39,18 @@ _ACCOUNTS: Final[dict[Signal, str]] = {"traces": "spans", "metrics": "metrics"}
 """Name of each OTLP signal in a run's accounts."""
 _OTLP: Final = "otlp"
 """Name of an OTLP server as a destination in a run's accounts."""
-_UNSENT: Final = "no OTLP endpoint is set: data is in the run folder only"
-_SENT: Final = "no endpoint is set here: the server that the run was sent to is not checked"
+_UNSENT: Final = "no OTLP endpoint is set: data is stored in the run folder only"
+_SENT: Final = "no endpoint is set in this shell: the server of the run is not checked"
 _JAEGER: Final = "http://localhost:16686"
 _PROMETHEUS: Final = "http://localhost:9090"
 _ARRIVES_WITHIN_S: Final = 15.0
 _LOOK_EVERY_S: Final = 0.25
 _ANSWER_S: Final = 3.0
 _TRACES_ALONE: Final = (
-    "if the server accepts only traces, like Jaeger: OTEL_METRICS_EXPORTER=none; "
+    "if the server accepts only traces (like Jaeger), set OTEL_METRICS_EXPORTER=none; "
     "otherwise check the path of the endpoint"
 )
+_LOG: Final = "read the log of the server"
 _OPENER = build_opener(ProxyHandler({}))
 
 
@@ -94,8 +95,10 @@ def check_connection(settings: SignalSettings) -> list[Check]:
     try:
         address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     except OSError as error:
-        return [Check("FAIL", "dns", f"{host}: {error.strerror}", "check the endpoint's host name")]
-    checks = [Check("ok", "dns", f"{host} is {address}")]
+        return [
+            Check("FAIL", "dns", f"{host}: {error.strerror}", "check the host name of the endpoint")
+        ]
+    checks = [Check("ok", "dns", f"{host} resolves to {address}")]
     try:
         with socket.create_connection((host, port), _PATIENCE_S) as connection:
             checks.append(Check("ok", "tcp", f"{host}:{port} answers"))
@@ -116,10 +119,10 @@ def _check_tls(connection: socket.socket, host: str, settings: SignalSettings) -
         with context.wrap_socket(connection, server_hostname=host) as secured:
             return Check("ok", "tls", f"{secured.version()}, certificate valid for {host}")
     except ssl.SSLCertVerificationError as error:
-        advice = "name its authority in OTEL_EXPORTER_OTLP_CERTIFICATE"
+        advice = "set OTEL_EXPORTER_OTLP_CERTIFICATE to the certificate of the server's authority"
         return Check("FAIL", "tls", error.verify_message, advice)
     except OSError as error:
-        advice = "does the server speak TLS? If not: http:// instead of https://"
+        advice = "check that the server uses TLS; without TLS, set http:// instead of https://"
         return Check("FAIL", "tls", error.strerror or str(error), advice)
 
 
@@ -131,15 +134,13 @@ def check_otlp(settings: SignalSettings) -> Check:
     client.close()
     check_name = f"otlp {settings.signal}"
     if answer.outcome is Outcome.DELIVERED:
-        return Check("ok", check_name, f"{settings.endpoint} accepts it")
+        return Check("ok", check_name, f"{settings.endpoint} accepts {settings.signal}")
     found, _, advice = answer.reason.partition(": check ")
     is_unknown = settings.signal == "metrics" and found.endswith(
         ("answered 404", ": UNIMPLEMENTED")
     )
     hint = _port_hint(settings) or (_TRACES_ALONE if is_unknown else "")
-    return Check(
-        "FAIL", check_name, found, hint or (f"check {advice}" if advice else "read its log")
-    )
+    return Check("FAIL", check_name, found, hint or (f"check {advice}" if advice else _LOG))
 
 
 def _port_hint(settings: SignalSettings) -> str:
@@ -192,22 +193,30 @@ def _round_trip(
         arrived()
     except (OSError, ValueError, KeyError):
         variable = JAEGER_VARIABLE if backend == "jaeger" else PROMETHEUS_VARIABLE
-        return Check("ok", backend, f"none at {url}: set {variable} to its URL")
+        return Check("ok", backend, f"not found at {url}: set {variable} to the URL of {backend}")
     client = open_client(settings)
     answer = client.post(body)
     client.close()
     item = "span" if settings.signal == "traces" else "metric"
     if answer.outcome is not Outcome.DELIVERED or answer.rejected:
-        return Check("FAIL", backend, f"the {item} was refused: {answer.reason}", "read its log")
+        return Check("FAIL", backend, f"the test {item} was rejected: {answer.reason}", _LOG)
     # Poll: collectors send in batches, and Prometheus scrapes in intervals.
     sent_s = time.monotonic()
     while time.monotonic() < sent_s + _ARRIVES_WITHIN_S:
         if _has_arrived(arrived):
             seconds = time.monotonic() - sent_s
-            return Check("ok", backend, f"a {item} sent was found at {url} after {seconds:.1f} s")
+            return Check("ok", backend, f"the test {item} was found at {url} after {seconds:.1f} s")
         time.sleep(_LOOK_EVERY_S)
-    found = f"a {item} sent to {settings.endpoint} is not at {url} after {_ARRIVES_WITHIN_S:.0f} s"
-    return Check("FAIL", backend, found, "does the Collector export there? read its log")
+    found = (
+        f"the test {item} sent to {settings.endpoint} was not found at {url} within "
+        f"{_ARRIVES_WITHIN_S:.0f} s"
+    )
+    return Check(
+        "FAIL",
+        backend,
+        found,
+        "check that the Collector exports to this address; read the Collector's log",
+    )
 
 
 def _has_arrived(arrived: Callable[[], bool]) -> bool:

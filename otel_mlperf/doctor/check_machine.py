@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 131_072
 """Default number of rows of a journal, as in ``Config.rows``."""
+_MORE_ROOM: Final = "free disk space, or set OTEL_MLPERF_DIR to another disk"
 _MIN_DISK_BYTES: Final = 1 << 30
 _NO_ROOM: Final = 1 << 20
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
@@ -51,7 +52,9 @@ def check_python() -> Check:
     """
     found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, {sys.executable}"
     if IS_WINDOWS:
-        return Check("warn", "python", found, "nothing is recorded on Windows; runs can be read")
+        return Check(
+            "warn", "python", found, "Windows: programs are not recorded, but runs can be read"
+        )
     if IS_PORTABLE:
         return Check("warn", "python", found, "portable mode: see docs/troubleshooting.md")
     return Check("ok", "python", found)
@@ -61,13 +64,11 @@ def check_torch() -> Check:
     """Check whether torch is installed, without importing it."""
     # Importing torch would take seconds.
     if importlib.util.find_spec("torch") is None:
-        return Check(
-            "ok", "torch", "not installed; only needed for PyTorch loops under `otel-mlperf run`"
-        )
+        return Check("ok", "torch", "not installed; required only to record PyTorch loops")
     try:
         return Check("ok", "torch", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
-        return Check("ok", "torch", "found, of unknown version")
+        return Check("ok", "torch", "installed, version unknown")
 
 
 def check_gpu(driver: Path) -> Check:
@@ -75,9 +76,9 @@ def check_gpu(driver: Path) -> Check:
     try:
         words = driver.read_text().partition("\n")[0].split()
     except OSError:
-        return Check("ok", "gpu", "no NVIDIA driver: all times are host times")
-    version = next((word for word in words if word[0].isdigit()), "of unknown version")
-    return Check("ok", "gpu", f"NVIDIA driver {version}; section times are host time")
+        return Check("ok", "gpu", "no NVIDIA driver found: all times are host times")
+    version = next((word for word in words if word[0].isdigit()), "(version unknown)")
+    return Check("ok", "gpu", f"NVIDIA driver {version}; section times are host times")
 
 
 def check_shared_memory(folder: str) -> Check:
@@ -86,8 +87,8 @@ def check_shared_memory(folder: str) -> Check:
         return Check("ok", "shared memory", "not used on Windows")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         return Check(
-            "warn", "shared memory", f"{folder} is not writable: journals go to the run folder, "
-            "where a busy disk can block the program",
+            "warn", "shared memory", f"{folder} is not writable: journals are stored in the run "
+            "folder, where a busy disk can block the program",
             f"make {folder} writable",
         )  # fmt: skip
     room = os.statvfs(folder)
@@ -96,7 +97,7 @@ def check_shared_memory(folder: str) -> Check:
     if rows < _ROWS:
         return Check(
             "warn", "shared memory", f"{free}: journals have {rows:,} rows instead of {_ROWS:,}",
-            "give the container more (docker run --shm-size=1g)",
+            "give the container more shared memory (docker run --shm-size=1g)",
         )  # fmt: skip
     return Check("ok", "shared memory", free)
 
@@ -109,7 +110,10 @@ def check_runs_folder(folder: Path) -> Check:
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         return Check(
-            "FAIL", "run folder", f"{folder} cannot be written", "set OTEL_MLPERF_DIR elsewhere"
+            "FAIL",
+            "run folder",
+            f"{folder} is not writable",
+            "set OTEL_MLPERF_DIR to a writable folder",
         )
     return check_room(folder, shutil.disk_usage(existing).free)
 
@@ -118,10 +122,10 @@ def check_room(folder: Path, free: int) -> Check:
     """Check whether ``free``, the free bytes in the folder of all runs, is enough for a run."""
     if free < _NO_ROOM:
         full = f"{folder} has {_size(free)} free: nothing can be stored"
-        return Check("FAIL", "run folder", full, "make room, or set OTEL_MLPERF_DIR elsewhere")
+        return Check("FAIL", "run folder", full, _MORE_ROOM)
     found = f"{folder} is writable, {_size(free)} free"
     if free < _MIN_DISK_BYTES:
-        return Check("warn", "run folder", found, "make room, or set OTEL_MLPERF_DIR elsewhere")
+        return Check("warn", "run folder", found, _MORE_ROOM)
     return Check("ok", "run folder", found)
 
 
@@ -132,16 +136,19 @@ def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Chec
     """
     if now() < _CLOCK_FROM:
         return Check(
-            "FAIL", "clock", f"it shows {time.strftime('%d %b %Y', time.gmtime(now()))}",
-            "set it: servers do not find spans of another year",
+            "FAIL", "clock", "the system clock shows "
+                f"{time.strftime('%d %b %Y', time.gmtime(now()))}",
+            "set the clock: servers do not find spans with a wrong year",
         )  # fmt: skip
     if state == _UNSYNCHRONISED and nodes > 1:
         return Check(
-            "warn", "clock", f"the kernel reports it as not synchronized, and {nodes} nodes "
-            "train together", "start chronyd or systemd-timesyncd on each of them",
+            "warn", "clock", f"the clock is not synchronized, but the run uses {nodes} nodes",
+            "start chronyd or systemd-timesyncd on each node",
         )  # fmt: skip
     if state == _UNSYNCHRONISED:
-        return Check("ok", "clock", "not synchronized (NTP); matters for several nodes only")
+        return Check(
+            "ok", "clock", "not synchronized by NTP; required only for runs on several nodes"
+        )
     return Check("ok", "clock", "set" if state is None else "set and synchronized")
 
 

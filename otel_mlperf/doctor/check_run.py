@@ -36,19 +36,20 @@ if TYPE_CHECKING:
 
 _SILENT_S: Final = 5.0
 """Maximum seconds since the agent last read a journal; after these, it is dead or hangs."""
-_FAULT: Final = "this is a fault of otel_mlperf: please report it with agent/*/agent.log"
-_CALLBACK: Final = "the program's log contains the errors; training continued"
+_FAULT: Final = "this is a bug in otel_mlperf: please report the bug with agent/*/agent.log"
+_CALLBACK: Final = "see the errors in the program's log; training continued"
 _AGAIN: Final = "profile again if needed: figures from these records are incomplete"
-_TOO_LOW: Final = "its GPU figures are too low; profile again with fewer steps at a time"
-_UNKNOWN_ROWS: Final = "its device figures lack them; see docs/profiler-numbers.md"
+_TOO_LOW: Final = "GPU figures of this window are too low; profile again, with fewer steps"
+_UNKNOWN_ROWS: Final = "device figures do not include these rows; see docs/profiler-numbers.md"
+_MORE_ROWS: Final = "raise OTEL_MLPERF_JOURNAL_ROWS"
 _LOSSES: Final = {
     Word.LOST_RING_FULL: ("spans (the journal was full)", ROOM),
     Word.LOST_PAYLOADS: ("attributes (the journal was full)", ROOM),
     Word.LOST_VALUES: ("values of log() (the journal was full)", ROOM),
-    Word.LOST_OPEN: ("spans unseen while open", "larger OTEL_MLPERF_JOURNAL_ROWS="),
-    Word.LOST_CELLS: ("counters without a cell", "larger OTEL_MLPERF_JOURNAL_ROWS="),
+    Word.LOST_OPEN: ("open spans became visible only at their end", _MORE_ROWS),
+    Word.LOST_CELLS: ("counters or aggregates without room in the journal", _MORE_ROWS),
     Word.LOST_ENTRIES: (
-        "names beyond the limit",
+        "names over the limit, recorded as 'other'",
         "use fewer names: pass varying parts as attributes",
     ),
     Word.INTERNAL_ERRORS: ("errors inside the recorder", _FAULT),
@@ -69,7 +70,7 @@ def check_run(
             title = f"{signal} → {destination}"
             checks.append(check_account(title, account, outcome, run.short_id))
     checks += [
-        Check("ok", "console exporter", f"prints to {path}")
+        Check("ok", "console exporter", f"output is written to {path}")
         for path in sorted(run.path.glob(f"agent/*/{CONSOLE_FILE.format('*')}"))
     ]
     if not accounts:
@@ -77,7 +78,7 @@ def check_run(
             Check(
                 "warn",
                 "accounting",
-                "no agent has counted yet",
+                "no agent has reported counts yet",
                 f"otel-mlperf doctor {run.short_id} --recover",
             )
         )
@@ -87,7 +88,7 @@ def check_run(
 def check_profiler(left_out: dict[str, int]) -> list[Check]:
     """Return a warning per reason for omitted profiler windows; ``left_out`` counts them."""
     return [
-        Check("warn", "profiler", f"{plural(count, 'window')} left out: {why}", REMEDIES[why])
+        Check("warn", "profiler", f"{plural(count, 'window')} skipped: {why}", REMEDIES[why])
         for why, count in left_out.items()
     ]
 
@@ -120,7 +121,7 @@ def check_findings(run: RunFolder, store: Store) -> list[Check]:
     """Return a warning per finding of the run, or a passed check if there is none."""
     summary = judge_run(run, store=store)
     if not summary.findings:
-        return [Check("ok", "findings", "nothing found that is worth changing")]
+        return [Check("ok", "findings", "no problems found")]
     return [
         Check("warn", finding.id, finding_text(finding, ranks=summary.ranks), finding.action)
         for finding in summary.findings
@@ -140,7 +141,7 @@ def check_journals(
         try:
             reader = JournalReader(str(path))
         except JournalError as error:
-            checks.append(Check("warn", "journal", str(error), "remove it"))
+            checks.append(Check("warn", "journal", str(error), "remove the file"))
             continue
         checks += _journal(reader, path, short_id, now_ns)
         reader.close()
@@ -148,8 +149,10 @@ def check_journals(
     if not paths:
         if outcome == RUNNING:
             return [
-                Check("warn", "agent", "the run did not end, and has no journal on this node",
-                      "look on the node where it runs; if it is gone, its end was not recorded")
+                Check("warn", "agent", "the run has not ended, but this node has no journal of the "
+                    "run",
+                      "run the doctor on the node of the run; if the process is gone, its end was "
+                      "not recorded")
             ]  # fmt: skip
         return [Check("ok", "agent", "the run has ended; all its data is stored")]
     return checks
@@ -164,7 +167,7 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
         if (count := reader.word(word))
     ]
     if failed := reader.word(Word.CALLBACK_ERRORS):
-        found = f"{plural(failed, 'call')} of the program's own failed"
+        found = f"{plural(failed, 'call')} of callbacks of the program failed"
         checks.append(Check("warn", "callbacks", found, _CALLBACK))
     if not reader.is_owned:
         found = f"{path.name} belongs to a process that has ended"
@@ -172,14 +175,16 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
     # Failures: a live process whose journal nobody reads loses new records when the ring is full.
     elif not reader.word(Word.BEAT):
         checks.append(
-            Check("FAIL", title, "no agent has read its journal", "otel-mlperf serve agent")
+            Check("FAIL", title, "no agent has read the journal", "otel-mlperf serve agent")
         )
     elif silent_s > _SILENT_S:
-        found = f"its journal was last read {silent_s:.0f} s ago"
+        found = f"the agent last read the journal {silent_s:.0f} s ago"
         checks.append(Check("FAIL", title, found, "see agent/*/agent.log in the run folder"))
     else:
         pid = reader.word(Word.AGENT_PID)
-        checks.append(Check("ok", title, f"process {pid} read its journal {silent_s:.1f} s ago"))
+        checks.append(
+            Check("ok", title, f"agent process {pid} read the journal {silent_s:.1f} s ago")
+        )
     return checks
 
 
@@ -195,7 +200,7 @@ def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -
     if not account.adds_up:
         missing = account.created - account.ended - account.pending
         return Check(
-            "FAIL", what, f"{sum_of}, which leaves {missing:,} unaccounted",
+            "FAIL", what, f"{sum_of}; {missing:,} items are unaccounted for",
             _FAULT,
         )  # fmt: skip
     if account.lost.get(RING_FULL):

@@ -56,7 +56,7 @@ def diagnose(run: str, environ: Mapping[str, str]) -> Diagnosis:
 
 def _check_named(run: str) -> _RunChecks:
     if run == LATEST and not list_runs(runs_dir()):
-        return _RunChecks([Check("ok", "run", f"none in {runs_dir()} yet")], {}, 1)
+        return _RunChecks([Check("ok", "run", f"no run in {runs_dir()} yet")], {}, 1)
     chosen = find_run(run)
     store, accounts = Store(chosen.path), read_accounts(chosen.path)
     checks = check_run(chosen, store, accounts) + check_findings(chosen, store)

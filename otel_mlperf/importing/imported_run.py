@@ -143,7 +143,7 @@ def find_mismatch(run: RunFolder, converted: Conversion) -> str:
     ranks = [rank for (rank,) in rows]
     size, of = converted.trace.world_size, run.facts.world_size
     if ranks and converted.rank not in ranks:
-        return f"rank {converted.rank} is not a rank of this run: kernels adds it to the others"
+        return f"the run has no rank {converted.rank}: the trace is included in totals of `kernels`"
     if size is not None and size != of:
-        return f"it is of {size} ranks and this run of {of}: kernels adds it to the others"
+        return f"trace of a job with {size} ranks (this run: {of}): included in totals of `kernels`"
     return ""

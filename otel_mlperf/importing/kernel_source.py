@@ -48,13 +48,16 @@ def find_source(
     # A folder is a run. A missing file with a trace suffix is reported as a missing trace.
     if (path.exists() and not path.is_dir()) or source.endswith(_ENDINGS):
         if rank is not None:
-            raise UsageError(f"--rank {rank}: the trace {source} is of one rank; leave it out")
+            raise UsageError(
+                f"--rank {rank}: the trace {source} contains only one rank; omit --rank"
+            )
         if step is None:
             return _of_trace(path, by, capture)
         return _of_trace_step(path, by, step, capture)
     if capture is not None:
         raise UsageError(
-            f"--capture {capture}: a run has it from its import; give it there, or with a trace"
+            f"--capture {capture}: not possible for a run; pass --capture to otel-mlperf import, "
+            "or with a trace"
         )
     run = find_run(source)
     totals = _of_run(run, by, rank, step)

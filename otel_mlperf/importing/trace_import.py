@@ -58,7 +58,7 @@ def judge(imported: list[Imported], wanted: int) -> None:
 
     refused = sum(trace.refused or 0 for trace in imported)
     if refused:
-        raise Unreachable(f"importing: the server refused {refused:,} spans")
+        raise Unreachable(f"importing: the server rejected {refused:,} spans")
     damaged, unreadable = sum(bool(trace.damage) for trace in imported), wanted - len(imported)
     if damaged or unreadable:
         counts = [f"{damaged} damaged"] if damaged else []
@@ -130,7 +130,9 @@ class Importer:
             self._out = sys.stdout.buffer
             return
         if path.exists() and any(trace.exists() and trace.samefile(path) for trace in traces):
-            raise UsageError(f"--out {path}: it is one of the traces to import; name another file")
+            raise UsageError(
+                f"--out {path}: this file is one of the traces to import; choose another file"
+            )
         self._out = stack.enter_context(new_file(path, is_replaced=is_replaced))
 
     def take_all(
@@ -281,7 +283,7 @@ def parse_budget(text: str) -> Budget | None:
     match = _BUDGET.fullmatch(text.strip())
     if match is None or not int(match[1]):
         raise UsageError(
-            f"--budget {text}: a number of spans, a size like 2MiB, or none is expected"
+            f"--budget {text}: expected a number of spans, a size such as 2MiB, or none"
         )
     if match[2]:
         return Budget(spans=None, bytes=int(match[1]) * (_UNITS | _BINARY)[match[2].lower()])

@@ -79,4 +79,4 @@ def report_integration_failure(what: str, error: BaseException) -> None:
         BaseException: ``error`` itself, if a signal handler of the program raised it.
     """
     count_error(error)
-    warn_once(f"{what}: %s: %s; the program goes on", type(error).__name__, error)
+    warn_once(f"{what}: %s: %s; the program continues", type(error).__name__, error)

@@ -51,7 +51,11 @@ def join(run: Run) -> None:
     try:
         joined = JoinedProvider(run)
     except OSError as error:
-        warn_once("provider='join': no socket for spans (%s): they stay in the run folder", error)
+        warn_once(
+            "provider='join': the socket for spans cannot be created (%s): spans are stored in "
+            "the run folder only",
+            error,
+        )
         return
     joined.start()
     run.after_end.append(joined.finish)
@@ -92,8 +96,9 @@ class JoinedProvider:
         """Wait, with a timeout, until the provider has received the run's last span and flushed."""
         self._ending.set()
         if not _is_missing(self._find()) and not self._is_flushed.wait(self._patience_s):
-            warn_once(f"provider='join': the last spans had not been exported {self._patience_s:g} "
-                      "s after the end of the run; the program goes on")  # fmt: skip
+            warn_once("provider='join': the last spans were not exported within "
+                      f"{self._patience_s:g} s after the end of the run; the program "
+                      "continues")  # fmt: skip
             self._listener.shutdown(socket.SHUT_RDWR)
 
     def _listen(self) -> None:
@@ -149,9 +154,8 @@ class JoinedProvider:
             reason = "no_provider"
             if provider is not None:
                 reason = "no_span_processor"
-                warn_once(f"provider='join': a {type(provider).__qualname__} has no span "
-                          "processors that can be called: sections stay in the run "
-                          "folder")  # fmt: skip
+                warn_once(f"provider='join': {type(provider).__qualname__} has no span processors: "
+                          "sections are stored in the run folder only")  # fmt: skip
             return {reason: count} if (count := sum(map(_is_item, items))) else {}
         resource = self._resource_of(given, provider)
         missing: Counter[str] = Counter()
@@ -166,8 +170,8 @@ class JoinedProvider:
     def _await_provider(self) -> Any:
         """Wait for the program's provider; return None if the run ends without one."""
         while _is_missing(provider := self._find()):
-            warn_once("provider='join': the program has set no TracerProvider; sections wait until "
-                      "it does, and stay in the run folder")  # fmt: skip
+            warn_once("provider='join': the program has not set a TracerProvider yet; until then, "
+                      "sections are stored in the run folder only")  # fmt: skip
             if self._ending.wait(_LOOK_S):
                 return None
         if self._is_late:

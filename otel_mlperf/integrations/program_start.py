@@ -48,7 +48,7 @@ def become_program(request: ProgramRequest) -> NoReturn:
     command = request.command if request.is_command else _python(request.command)
     path = shutil.which(command[0])
     if path is None:
-        raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; check its spelling")
+        raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; check the spelling")
     config = load_config(overrides={"level": request.level} if request.level else None)
     if not config.disabled and (reason := describe_withheld(command, path)):
         print(f"otel-mlperf: not recorded: {reason}", file=sys.stderr)  # noqa: T201
@@ -79,8 +79,8 @@ def _is_launcher(program: Sequence[str]) -> bool:
 def _python(program: Sequence[str]) -> list[str]:
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError(
-            "run: this Python was started with -E, -I or -S, which keep recording from starting; "
-            "start it without"
+            "run: this Python was started with -E, -I or -S, which prevent recording; start Python "
+            "without these options"
         )
     if program[0] == "-m":
         _check_module(program[1])
@@ -109,8 +109,8 @@ def _check_script(script: str) -> None:
         return
     if shutil.which(script) is not None:
         raise NoSuchProgram(
-            f"run: no script {script} in {Path.cwd()}; a command stands behind --: "
-            f"otel-mlperf run -- {script}"
+            f"run: no script {script} in {Path.cwd()}; to run a command, write -- before the "
+            f"command: otel-mlperf run -- {script}"
         )
     raise NoSuchProgram(f"run: no script {script} in {Path.cwd()}; {_scripts_in(Path())}")
 
@@ -118,7 +118,7 @@ def _check_script(script: str) -> None:
 def _scripts_in(folder: Path) -> str:
     scripts = sorted(folder.glob("*.py"))[:5]
     listed = ", ".join(map(str, scripts))
-    return f"scripts here: {listed}" if scripts else "there are no scripts here"
+    return f"scripts here: {listed}" if scripts else "this folder contains no scripts"
 
 
 def _check_module(module: str) -> None:
@@ -128,5 +128,5 @@ def _check_module(module: str) -> None:
     if not is_built_in and PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None:
         raise NoSuchProgram(
             f"run: no module {top!r} in {Path.cwd()} or in {sys.prefix}; "
-            "check its spelling, or whether it is installed in this environment"
+            "check the spelling, and that the module is installed in this environment"
         )

@@ -27,8 +27,8 @@ NAME: Final = "ml_performance"
 _WRITE: Final = "--ml-performance-write"
 _ARGUMENTS: Final = {"max", "baseline", "tolerance"}
 _MARKER: Final = (
-    f"{NAME}(max=[...], baseline='FILE', tolerance=0.0): record the test's body as a run, and hold "
-    "bounds such as 'train.step.p95=20ms' or 'samples_per_s>=1000'"
+    f"{NAME}(max=[...], baseline='FILE', tolerance=0.0): record the test's body as a run, and "
+    "check bounds such as 'train.step.p95=20ms' or 'samples_per_s>=1000'"
 )
 _STASH: Final = pytest.StashKey["PerformanceTest"]()
 
@@ -40,7 +40,9 @@ class PerformanceTest:
         marker = item.get_closest_marker(NAME)
         given = dict(marker.kwargs) if marker else {}
         if unknown := given.keys() - _ARGUMENTS or (marker and marker.args):
-            raise UsageError(f"@pytest.mark.{NAME}: it does not take {unknown}; {_MARKER}")
+            raise UsageError(
+                f"@pytest.mark.{NAME}: unknown arguments {unknown}; expected {_MARKER}"
+            )
         maxima = given.get("max", ())
         self._bounds: list[str] = [maxima] if isinstance(maxima, str) else list(maxima)
         baseline = given.get("baseline")
@@ -71,7 +73,10 @@ class PerformanceTest:
             _write(self.baseline, measures)
             return verdicts
         if not self.baseline.exists():
-            raise UsageError(f"there is no baseline {self.baseline} yet: pytest {_WRITE} writes it")
+            raise UsageError(
+                f"the baseline {self.baseline} does not exist yet: write the file with pytest "
+                f"{_WRITE}"
+            )
         comparison = compare_runs(read_baseline(self.baseline), measures)
         return verdicts + judge_changes(comparison, self.tolerance)
 

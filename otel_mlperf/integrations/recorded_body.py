@@ -96,15 +96,18 @@ def _end(run: Run) -> None:
 def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
     recorder = run._recorder
     if recorder is None:
-        raise OtelMlperfError(f"recording {name}: nothing is recorded here; the log says why")
+        raise OtelMlperfError(f"recording {name}: nothing was recorded; see the log for the reason")
     if not run.is_active:
-        raise OtelMlperfError(f"recording {name}: its run was stopped inside; leave stop() out")
+        raise OtelMlperfError(
+            f"recording {name}: the body stopped the run; remove the call of stop()"
+        )
     journal = recorder.journal
     # Reads through the writer's mapping: opening and closing the file again would release its lock.
     reader = JournalReader(journal.path, journal.buffer)
     if lost := journal.said[Word.LOST_RING_FULL]:
         raise OtelMlperfError(
-            f"recording {name}: {lost:,} spans more than the {ROWS:,} that are kept; measure fewer"
+            f"recording {name}: the body created {lost:,} spans more than the limit of {ROWS:,}; "
+            "record fewer spans"
         )
     rows = reader.take()
     state = JournalState(reader.meta, entries=reader.new_entries(), fresh=rows.tobytes())

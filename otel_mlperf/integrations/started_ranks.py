@@ -233,4 +233,4 @@ def _weave(module: str, name: str, gate: _Gate, subject: str = "None") -> None:
         weave(inspect.unwrap(found), gate, "_otel_mlperf_started", subject=subject)  # type: ignore[arg-type]
     except Exception as error:  # noqa: BLE001 - the program starts its ranks all the same
         raise_foreign(error)
-        warn_once("ranks that %s starts are not recorded: %s", module, error)
+        warn_once("ranks started by %s are not recorded: %s", module, error)

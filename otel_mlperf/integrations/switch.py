@@ -73,7 +73,7 @@ def integrate(name: str) -> None:
     if name not in offered:
         known = sorted({*offered, *(integration.name for integration in BUILT_IN)})
         raise ConfigError(
-            f"integrate(): there is no integration {name!r:.80}; known: {', '.join(known)}"
+            f"integrate(): unknown integration {name!r:.80}; known: {', '.join(known)}"
         )
     try:
         integration = offered[name].load()()
@@ -114,7 +114,7 @@ def _warn_unknown(off: Set[str]) -> None:
     known |= {entry.name for entry in offered_by(sys.path)}
     for name in sorted(off - known):
         warn_once(
-            f"disabled_integrations names {name!r:.80}, which there is not; "
+            f"disabled_integrations: unknown integration {name!r:.80}; "
             f"known: {', '.join(sorted(known))}"
         )
 
@@ -193,8 +193,9 @@ def _switch_on(integration: Integration) -> None:
         missing = [name for name in integration.needs if not _has(framework, name)]
         if missing:
             warn_once(
-                f"the integration {integration.name!r} does not fit this {integration.module}, "
-                f"which has no {', '.join(missing)}: its loop is recorded as one without"
+                f"the integration {integration.name!r} does not support this version of "
+                f"{integration.module}, which lacks {', '.join(missing)}: the training loop is "
+                "recorded without the integration"
             )
             return
         integration.switch_on(framework)

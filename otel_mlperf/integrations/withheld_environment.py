@@ -51,7 +51,10 @@ def describe_withheld(command: Sequence[str], path: str) -> str:
 def _describe(words: Sequence[str]) -> str:
     python = _find_python(words)
     if found := _ISOLATED.match("\0".join(words[python + 1 :])):
-        return f"Python ignores the environment with -{found[1]}; start it without"
+        return (
+            f"Python ignores environment variables with -{found[1]}; start Python without this "
+            "option"
+        )
     # If no word names Python, only the first word is certainly not an argument.
     for at, word in enumerate(words[: python if python < len(words) else 1]):
         options = _CLEARING.get(Path(word).name)
@@ -65,7 +68,10 @@ def _describe(words: Sequence[str]) -> str:
             own = ["otel-mlperf"] if Path(word).name in _ELSEWHERE else this_python
             again = shlex.join([*words[:python], *own, "run", "--", *words[python:]])
             how = f": {again}" if python < len(words) else ", before the program"
-            return f"{wrapper} withholds the environment; put otel-mlperf run behind it{how}"
+            return (
+                f"{wrapper} does not pass on environment variables; write otel-mlperf run after "
+                f"{wrapper}{how}"
+            )
     return ""
 
 
@@ -94,7 +100,7 @@ def _describe_script(words: Sequence[str]) -> str:
             if not has_python and _replaces_path(command[-1]):
                 own = " ".join(word for word in command if word != "env")
                 replaced = (
-                    f"{own} drops the folder by which recording starts; write "
+                    f"{own} removes the folder that starts the recording; write "
                     f"{command[-1]}:$PYTHONPATH"
                 )
     return ""

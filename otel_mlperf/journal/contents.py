@@ -124,7 +124,7 @@ def parse_payload(text: bytes) -> Any:
     try:
         return _payload(text)
     except RecursionError as error:
-        raise ValueError("lists in lists without end") from error
+        raise ValueError("too deeply nested lists") from error
 
 
 def parse_entry(text: bytes) -> list[Any]:
@@ -136,12 +136,12 @@ def parse_entry(text: bytes) -> list[Any]:
     try:
         entry = msgspec.msgpack.decode(text, type=list[Any])
     except RecursionError as error:
-        raise ValueError("lists in lists without end") from error
+        raise ValueError("too deeply nested lists") from error
     kind = tuple(entry[: 2 if entry[:1] == ["cell"] else 1])
     shape = None
     with contextlib.suppress(TypeError):  # unhashable: not a string
         shape = _SHAPES.get(kind)
     if shape is None:
-        raise ValueError("an entry of no kind")
+        raise ValueError("the entry has an unknown kind")
     msgspec.convert(entry, shape)
     return entry

@@ -93,9 +93,7 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
         os.replace(temporary, path)  # last, so that readers find the file complete and locked
     except OSError as error:
         _discard(fd, temporary)
-        raise JournalError(
-            f"making the journal {path} again, which somebody has removed: {error.strerror}"
-        ) from error
+        raise JournalError(f"replacing the removed journal {path}: {error.strerror}") from error
     return OwnDescriptor(fd)
 
 
@@ -181,6 +179,6 @@ def _discard(fd: int, path: str) -> None:
 
 def _no_room(path: str, size: int, error: OSError) -> JournalError:
     return JournalError(
-        f"allocating {size:,} bytes for the journal {path}: {error.strerror}; make room, or "
+        f"allocating {size:,} bytes for the journal {path}: {error.strerror}; free space, or "
         "set OTEL_MLPERF_JOURNAL_ROWS lower"
     )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHARED_MEMORY = find_shared_memory()
 SUFFIX = ".journal"
-ROOM = "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans"
+ROOM = "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans"
 """Recommended action if a journal was full."""
 SMALLEST_ROWS = 1 << 11
 """Minimum number of rows: a journal of about 256 KiB."""
@@ -158,7 +158,7 @@ def make_private(folder: str) -> None:
                 os.makedirs(path, mode=0o700, exist_ok=True)
     except OSError as error:
         raise JournalError(
-            f"creating the journal folder {folder}: {error.strerror}; make room, or make {parent} "
+            f"creating the journal folder {folder}: {error.strerror}; free space, or make {parent} "
             "writable"
         ) from error
     # All users may write to /dev/shm: another user may have created the folder or a link as a trap.
@@ -166,7 +166,7 @@ def make_private(folder: str) -> None:
         if not _is_of(path, user_id(), stat.S_ISDIR):
             raise JournalError(
                 f"using the journal folder {folder}: {path} belongs to user "
-                f"{os.lstat(path).st_uid}, is a link, or may be written by others; remove it"
+                f"{os.lstat(path).st_uid}, is a link, or is writable for other users; remove {path}"
             )
 
 

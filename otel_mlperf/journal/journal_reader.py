@@ -87,7 +87,9 @@ class JournalReader:
         self.words = memoryview(buffer).cast("Q")
         try:
             if self.words[Word.MAGIC] != MAGIC:
-                raise JournalError(f"reading the journal {path}: it does not start as one does")
+                raise JournalError(
+                    f"reading the journal {path}: the file does not start like a journal"
+                )
             self.meta = self._read_meta()
             self._lay_out()
         except JournalError:
@@ -99,7 +101,8 @@ class JournalReader:
         shape = Shape.of_size(len(self._map))
         if shape is None:
             raise JournalError(
-                f"reading the journal {self.path}: no journal has {len(self._map):,} bytes"
+                f"reading the journal {self.path}: a journal cannot have a size of "
+                f"{len(self._map):,} bytes"
             )
         self._table = np.frombuffer(self._map, OPEN_TYPE, shape.open, shape.table_at)
         self._cells = np.frombuffer(self._map, "<u8", shape.cells * 8, shape.cells_at)
@@ -129,8 +132,8 @@ class JournalReader:
         # Verify the metadata: with a damaged path, the agent would write to another folder.
         if zlib.crc32(text) != self.words[Word.META_CHECK]:
             raise JournalError(
-                f"reading the journal {self.path}: what it says of its run was written over, or "
-                "is of another version; delete it to leave it out"
+                f"reading the journal {self.path}: its description of the run is damaged, or was "
+                "written by another version; delete the file to skip the journal"
             )
         try:
             return msgspec.msgpack.decode(text, type=JournalMeta)
@@ -318,7 +321,9 @@ def _map(path: str, *, is_writable: bool) -> tuple[int, mmap.mmap, int]:
         cut_at = make_whole(fd) if is_writable else 0
         size = os.fstat(fd).st_size
         if size < HEADER_BYTES + ROW_BYTES or size % WORD:
-            raise JournalError(f"reading the journal {path}: its {size} bytes are none")
+            raise JournalError(
+                f"reading the journal {path}: a journal cannot have a size of {size} bytes"
+            )
         return fd, mmap.mmap(fd, size, access=access), cut_at
     except (OSError, ValueError) as error:
         os.close(fd)

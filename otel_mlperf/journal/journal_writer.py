@@ -130,12 +130,13 @@ class Journal:
         except UnicodeEncodeError as error:
             raise JournalError(
                 f"creating a journal: the path of the run folder, {meta.run_folder!r}, is not "
-                "UTF-8; set OTEL_MLPERF_DIR to a folder whose path is"
+                "UTF-8; set OTEL_MLPERF_DIR to a folder with a UTF-8 path"
             ) from error
         if len(text) > META_BYTES:
             raise JournalError(
-                f"creating the journal {self.path}: its metadata is {len(text)} bytes, room is for "
-                f"{META_BYTES}: the path of the run folder is too long, shorten OTEL_MLPERF_DIR"
+                f"creating the journal {self.path}: its metadata has {len(text)} bytes, the limit "
+                f"is {META_BYTES}: the path of the run folder is too long; set OTEL_MLPERF_DIR to "
+                "a shorter path"
             )
         self._meta, said, shape = _LENGTH.pack(len(text)) + text, self.said, self.shape
         said[Word.META_CHECK] = zlib.crc32(text)

@@ -96,11 +96,11 @@ def read_window(path: Path) -> Window:
         window = msgspec.json.decode(read_regular(path), type=Window)
         # Reject paths, because another user may own the run folder and point outside of it.
         if window.trace != os.path.basename(window.trace) or window.trace in ("", ".", ".."):
-            raise ValueError(f"{window.trace!r} is no name of a file beside it")
+            raise ValueError(f"{window.trace!r} is not the name of a file in the same folder")
         return window
     except (OSError, ValueError) as error:  # invalid JSON, schema or encoding
         raise JournalError(
-            f"reading the profiler window {path}: {error}; delete it to leave that window out"
+            f"reading the profiler window {path}: {error}; delete the file to skip this window"
         ) from error
 
 
@@ -161,8 +161,8 @@ class WindowControl:
             self._fd = os.open(path, os.O_RDWR | CLOEXEC | NOFOLLOW)
         except OSError as error:
             raise JournalError(
-                f"asking for a profiler window through {path}: {error.strerror}; only the user "
-                "who runs the program can"
+                f"requesting a profiler window through {path}: {error.strerror}; run this command "
+                "as the user who runs the program"
             ) from error
         size = os.fstat(self._fd).st_size
         is_long = size >= HEADER_BYTES and not size % WORD
@@ -171,7 +171,9 @@ class WindowControl:
         self._words = memoryview(self._map or bytes(HEADER_BYTES)).cast("Q")
         if self.word(Word.MAGIC) != MAGIC:
             self.close()
-            raise JournalError(f"asking for a profiler window through {path}: it is no journal")
+            raise JournalError(
+                f"requesting a profiler window through {path}: the file is not a journal"
+            )
 
     def ask(self, steps: int) -> int:
         """Request a profiler window of ``steps`` steps; return the request.
@@ -264,21 +266,25 @@ class WindowControl:
 
     def _absence(self) -> str:
         if not self.is_running:
-            return "its process has ended"
+            return "the process has ended"
         if not self.listens:
-            return "its process does not look for requests: it records with another version"
+            return (
+                "the process does not check for requests: another version of otel-mlperf records it"
+            )
         return ""
 
     def _check(self) -> None:
         trouble, taken, waiting = self._absence(), self.word(Word.TAKEN), self.waiting
         if not trouble and waiting is not None:
-            trouble = f"another request, for {_steps(waiting)}, waits for the next step"
+            trouble = f"another request, for {_steps(waiting)}, is waiting for the next step"
         elif not trouble and self.word(Word.ANSWERED) != taken:
-            trouble = f"the window of {_steps(taken)} that was asked for before is still open"
+            trouble = f"a window of {_steps(taken)}, requested earlier, is still open"
         if not trouble:
             return
-        remedy = "" if self._absence() else "; wait for it, or end it with --stop"
-        raise JournalError(f"asking rank {self._rank} for a profiler window: {trouble}{remedy}")
+        remedy = "" if self._absence() else "; wait for this window, or end the window with --stop"
+        raise JournalError(
+            f"requesting a profiler window from rank {self._rank}: {trouble}{remedy}"
+        )
 
 
 def _new_request(steps: int) -> int:

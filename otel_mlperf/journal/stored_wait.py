@@ -101,7 +101,7 @@ def _lateness(path: Path) -> str:
     state = "nothing is stored yet"
     if until_ns:
         state = f"the last {(time.monotonic_ns() - until_ns) / 1e9:.1f} s are not stored yet"
-    reason = "" if is_served(path.parent) else ", no agent reads its journal"
+    reason = "" if is_served(path.parent) else "; no agent reads the journal of this rank"
     return f"rank {rank_of(path)}: {state}{reason}"
 
 
@@ -143,7 +143,7 @@ def find_losses(wanted: list[str]) -> list[str]:
     """Return a message for each journal that was full and lost spans, then the remedy; else []."""
     lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
     messages = [
-        f"rank {rank_of(path)}: {count:,} spans lost, the journal was full"
+        f"rank {rank_of(path)}: {count:,} spans lost because the journal was full"
         for path, count in lost.items()
         if count
     ]
@@ -155,7 +155,10 @@ def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
     journals = journals_in(*folders_of_run(run_id, run_folder))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
-    return [f"its processes have ended, and nobody reads: otel-mlperf doctor {short_id} --recover"]
+    return [
+        "unread data: processes and agent of the run have ended; run otel-mlperf doctor "
+        f"{short_id} --recover"
+    ]
 
 
 def is_written(path: Path) -> bool:
@@ -182,7 +185,7 @@ def _opened(path: str | Path) -> JournalReader | None:
 def _parse(wanted: str) -> tuple[str, int]:
     path, _, slot = wanted.rpartition(":")
     if not path or not slot.isdecimal():
-        raise UsageError(f"--wait-stored {wanted}: JOURNAL:SLOT is expected")
+        raise UsageError(f"--wait-stored {wanted}: expected JOURNAL:SLOT")
     return path, int(slot)
 
 

@@ -130,7 +130,7 @@ def parse_counts(text: str) -> list[int]:
     wrong = [word for word in words if not (word.isascii() and word.isdigit())]
     if wrong:
         raise UsageError(
-            f"--workers {text}: {wrong[0]!r} is no number of workers; expected e.g. 0,2,4"
+            f"--workers {text}: {wrong[0]!r} is not a number of workers; expected e.g. 0,2,4"
         )
     return [int(word) for word in words]
 

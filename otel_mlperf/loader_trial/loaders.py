@@ -36,7 +36,8 @@ def find_loader(target: str, folder: Path) -> Any:
     place, _, name = target.rpartition(":")
     if not place or not name:
         raise UsageError(
-            f"{target!r} names no loader; expected e.g. module:loader or train.py:loader"
+            f"{target!r} is not the name of a loader; expected e.g. module:loader or "
+            "train.py:loader"
         )
     found = _named(_module(place, folder), name, place)
     if not _is_iterable(found) and callable(found):
@@ -71,7 +72,7 @@ def _module(place: str, folder: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and f"{place}.".startswith(f"{error.name}."):
             raise NoSuchLoader(
-                f"there is no module {place} in {folder} or among what is installed"
+                f"no module {place} in {folder} or among the installed packages"
             ) from error
         raise LoaderError(f"importing {place} failed: {failure(error)}") from error
     except _FAILURES as error:
@@ -82,7 +83,7 @@ def _module(place: str, folder: Path) -> ModuleType:
 
 def _of_file(path: Path, place: str) -> ModuleType:
     if not path.is_file():
-        raise NoSuchLoader(f"there is no file {place}")
+        raise NoSuchLoader(f"no file {place}")
     sys.path.insert(0, str(path.parent.resolve()))  # Same as under `python train.py`.
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -99,8 +100,8 @@ def _named(module: ModuleType, name: str, place: str) -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             near = get_close_matches(part, dir(found), 1, 0.6)
-            meant = f"; is {near[0]} meant?" if near else ""
-            raise NoSuchLoader(f"{place} has no {name!r}{meant}")
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise NoSuchLoader(f"{place} contains no {name!r}{meant}")
         found = getattr(found, part)
     return found
 
@@ -111,7 +112,7 @@ def _is_iterable(found: Any) -> bool:
 
 def _hint(found: Any) -> str:
     if hasattr(type(found), "__getitem__"):
-        return ": it looks like a dataset, so put a DataLoader around it"
+        return ": it looks like a dataset; wrap the dataset in a DataLoader"
     return ""
 
 

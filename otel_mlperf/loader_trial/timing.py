@@ -220,7 +220,7 @@ def _pace(first_ns: int, turns: list[_Turn], first: Any) -> Pace:
 def _first(given: Iterator[tuple[Any]]) -> Any:
     first = _next(given)
     if first is None:
-        raise LoaderError("the loader is empty: it gave no batch")
+        raise LoaderError("the loader is empty: it returned no batch")
     return first[0]
 
 

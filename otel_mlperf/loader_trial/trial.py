@@ -75,10 +75,10 @@ def _pss(file: Path) -> int | None:
 
 
 _COPIES = (
-    "each worker has a copy of an IterableDataset: with more workers the same samples come again, "
-    "unless it asks get_worker_info() for its part"
+    "each worker has a copy of an IterableDataset: with several workers, samples are repeated "
+    "unless the dataset splits them with get_worker_info()"
 )
-_NOISY = "the fastest was {setting}; the difference to the best is within the noise"
+_NOISY = "{setting} was fastest, but within the noise the recommended setting is as fast"
 
 
 def try_loader(
@@ -104,10 +104,10 @@ def try_loader(
         LoaderError: the loader is empty, or its code raises.
     """
     if not is_torch_loader(loader):
-        tell("as it is")
+        tell("current settings")
         before, pace = read_memory(), time_batches(loader, batches, 0, time.perf_counter_ns)
         return _answer(target, loader, pace, [_trial(None, pace, before)], cpus)
-    tell("its parts")
+    tell("parts of the loader")
     inside, pace = look_inside(loader, batches, time.perf_counter_ns)
     now = setting_of(loader)
 

@@ -44,13 +44,13 @@ def _heading(answer: LoaderAnswer, width: int) -> Line:
     parts = [f" · {answer.kind}" + (f" of {answer.dataset}" if answer.dataset else "")]
     if answer.batch_samples is not None:
         parts.append(f" · {plural(answer.batch_samples, 'sample')}")
-    parts.append(f" · {size(answer.batch_bytes)} a batch")
+    parts.append(f" · {size(answer.batch_bytes)} per batch")
     rest = "".join(parts)
     return [(short(answer.target, max(8, width - columns(rest))), "bold"), (rest, "")]
 
 
 def _trials(answer: LoaderAnswer) -> list[Line]:
-    title = f"{'batches/s':>10}{'samples/s':>10}{'a batch':>10}{'±':>6}{'first':>8}{'memory':>9}"
+    title = f"{'batches/s':>10}{'samples/s':>10}{'per batch':>10}{'±':>6}{'first':>8}{'memory':>9}"
     lines: list[Line] = [[(f"  {left('setting', _NAME)}{title}", "dim")]]
     for trial in answer.trials:
         samples = "–" if trial.samples_per_s is None else rate(trial.samples_per_s)
@@ -68,15 +68,15 @@ def _trials(answer: LoaderAnswer) -> list[Line]:
 def _named(trial: Trial, answer: LoaderAnswer) -> str:
     setting = trial.setting
     if setting is None:
-        return "as it is"
+        return "current settings"
     if setting.prefetch_factor is not None or answer.now is None:
         return setting.words
     is_now = answer.now.num_workers == setting.num_workers
-    return f"{setting.words} (now)" if is_now else setting.words
+    return f"{setting.words} (current)" if is_now else setting.words
 
 
 def _inside(inside: Inside, width: int) -> list[Line]:
-    title = f"  {left('a batch without workers', _NAME)}{'mean':>10}  share"
+    title = f"  {left('one batch, no workers', _NAME)}{'mean':>10}  share"
     lines: list[Line] = [[(title, "dim")]]
     whole = inside.items_ns + inside.collate_ns
     slowest = sorted(inside.transforms, key=lambda one: one.batch_ns, reverse=True)[
@@ -96,12 +96,14 @@ def _inside(inside: Inside, width: int) -> list[Line]:
 def _best(answer: LoaderAnswer, width: int) -> list[Line]:
     best = next((t for t in answer.trials if answer.best and t.setting == answer.best), None)
     if best is None or answer.line is None:
-        return [labelled("best", "its settings cannot be varied: it is no DataLoader")]
+        return [labelled("best", "settings cannot be varied: the loader is not a DataLoader")]
     lines: list[Line] = [[("best      ", "dim"), (answer.line, "bold")]]
     parts = [f"{rate(best.batches_per_s)} batches/s ± {percent(best.noise)}"]
     if answer.gain is not None:
         parts.append(
-            "as it is now" if _is_now(answer) else f"{answer.gain:.1f} times as fast as now"
+            "current settings"
+            if _is_now(answer)
+            else f"{answer.gain:.1f} times as fast as currently"
         )
     parts += _start(answer, best)
     lines += labelled_lines("", wrapped("", parts, width - LABEL))
@@ -124,4 +126,4 @@ def _start(answer: LoaderAnswer, best: Trial) -> list[str]:
     share = best.first_batch_ns / epoch_ns if epoch_ns else 0.0
     if share < _MIN_START_SHARE:
         return []
-    return [f"workers kept: their start is {percent(share)} of an epoch"]
+    return [f"persistent workers: their start-up costs {percent(share)} of an epoch"]

@@ -134,15 +134,15 @@ class Client:
         except ValueError:
             return ServerAnswer(
                 Outcome.RETRY,
-                f"{self._settings.endpoint} answered {reply.status} with something that is no "
-                "OTLP: is it an OTLP/HTTP receiver?",
+                f"{self._settings.endpoint} answered {reply.status}, but not with OTLP: check that "
+                "this address is an OTLP/HTTP receiver",
             )
         return ServerAnswer(Outcome.DELIVERED, self._describer.clean(message), rejected)
 
     def _refused(self, reply: Reply) -> ServerAnswer:
         advice = _ADVICE.get(reply.status, "")
         if 300 <= reply.status < 400:
-            advice = "redirects are not followed, set the endpoint to where it leads"
+            advice = "redirects are not followed; set the endpoint to the target of the redirect"
         message = self._describer.clean(_error_message(reply))
         detail = ": ".join(part for part in (advice, message) if part)
         return ServerAnswer(
@@ -196,7 +196,7 @@ def partial_success(body: bytes) -> tuple[int, str]:
         if field != 1:
             continue
         if kind != wire.BYTES:
-            raise ValueError("partial_success is no message")
+            raise ValueError("partial_success is not a message")
         for inner, _, content in wire.fields(bytes(value)):
             if inner == 1 and isinstance(content, int):
                 rejected = content if content < 1 << 63 else 0

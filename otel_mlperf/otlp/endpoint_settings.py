@@ -133,20 +133,22 @@ def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, li
     values = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
     kind = values[_AGGREGATION].lower()
     if kind not in ("", "explicit_bucket_histogram", "base2_exponential_bucket_histogram"):
-        warnings.append(f"{_AGGREGATION}={kind} is not known: histograms are exponential")
+        warnings.append(f"{_AGGREGATION}={kind} is unknown: exponential histograms are used")
     # Declarative configuration files write "low_memory" with an underscore.
     wanted = values[_TEMPORALITY].lower().replace("low_memory", "lowmemory") or "cumulative"
     known: dict[str, Temporality] = {kind: kind for kind in get_args(Temporality)}
     temporality = known.get(wanted, "cumulative")
     if wanted not in known:
-        warnings.append(f"{_TEMPORALITY}={wanted} is not known: metrics are cumulative")
+        warnings.append(f"{_TEMPORALITY}={wanted} is unknown: cumulative metrics are used")
     exemplars = environ.get(_EXEMPLARS, "").strip().lower()
     if exemplars not in ("", "trace_based", "always_off"):
-        warnings.append(f"{_EXEMPLARS}={exemplars}: exemplars lead to spans that are sent")
+        warnings.append(f"{_EXEMPLARS}={exemplars} is not supported: trace_based is used")
     explicit = kind == "explicit_bucket_histogram"
     interval_ms = _positive(environ.get(_INTERVAL, ""))
     if interval_ms is None and environ.get(_INTERVAL, "").strip():
-        warnings.append(f"{_INTERVAL}={environ[_INTERVAL]} is not a number of milliseconds: unused")
+        warnings.append(
+            f"{_INTERVAL}={environ[_INTERVAL]} is not a number of milliseconds and is ignored"
+        )
     interval_s = None if interval_ms is None else interval_ms / 1000
     settings = MetricSettings(
         explicit_buckets=explicit,
@@ -175,7 +177,7 @@ def port_hint(endpoint: str, *, is_grpc: bool) -> str:
         return ""
     moved = _shown(_at_port(url, _PORTS[chosen]))
     return (
-        f"{url.port} speaks {other}; you set {chosen}: use {moved} "
+        f"port {url.port} uses {other}, but the protocol is {chosen}: use {moved} "
         f"or OTEL_EXPORTER_OTLP_PROTOCOL={other}"
     )
 
@@ -241,7 +243,7 @@ class _SettingReader:
                 packages = [f"opentelemetry-exporter-{name.replace('_', '-')}" for name in missing]
                 self.warnings.append(
                     f"OTEL_{self._signal.upper()}_EXPORTER: no exporter {', '.join(missing)} is "
-                    f"installed: {self._signal} for it are lost; there are "
+                    f"installed: {self._signal} for this exporter are lost; available: "
                     f"{', '.join(sorted({*offered, 'otlp'}))}; pip install {' '.join(packages)}"
                 )
         listed = [word.lower() for word in _listed(self._environ, self._signal)]
@@ -253,13 +255,13 @@ class _SettingReader:
         protocol = protocol.lower()
         if protocol not in ("", *_PORTS):
             self.warnings.append(
-                f"{variable}={protocol}: only http/protobuf and grpc are spoken here; "
+                f"{variable}={protocol}: only http/protobuf and grpc are supported; "
                 "http/protobuf is used"
             )
         elif protocol == _GRPC and find_spec("grpc") is None:
             self.warnings.append(
-                f"{variable}={protocol}: grpcio is not installed: all waits in the run folder; "
-                f"pip install grpcio, or set {_HTTP}"
+                f"{variable}={protocol}: grpcio is not installed: unsent data stays in the run "
+                f"folder; pip install grpcio, or set {_HTTP}"
             )
         return protocol == _GRPC
 
@@ -305,13 +307,13 @@ class _SettingReader:
             if name.lower() in _FRAMING:
                 self.warnings.append(
                     f"{variable}: the header {name.lower()} describes the request itself and is "
-                    "left out; remove it"
+                    "ignored; remove this header"
                 )
             elif sign and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(content):
                 headers[name.lower()] = content
             else:
                 self.warnings.append(
-                    f"{variable}: header {place} is not of the form name=value and is left out"
+                    f"{variable}: header {place} is not of the form name=value and is ignored"
                 )
         return headers
 
@@ -326,7 +328,7 @@ class _SettingReader:
             return milliseconds / 1000
         if value:
             self.warnings.append(
-                f"{variable}={value}: milliseconds are expected, {_MIN_TIMEOUT_MS} or more: "
+                f"{variable}={value}: expected at least {_MIN_TIMEOUT_MS} milliseconds; "
                 f"{_TIMEOUT_S * 1000:.0f} is used"
             )
         return _TIMEOUT_S
@@ -335,7 +337,7 @@ class _SettingReader:
         """Return whether request bodies are compressed (default: yes)."""
         variable, value = self._find("COMPRESSION")
         if value.lower() not in ("", "gzip", "none"):
-            self.warnings.append(f"{variable}={value} is not known: gzip is used")
+            self.warnings.append(f"{variable}={value} is unknown: gzip is used")
         return value.lower() != "none"
 
     def file(self, name: str, *, private: bool = False) -> str | None:
@@ -353,7 +355,7 @@ class _SettingReader:
             self.warnings.append(f"{variable}={path}: {error.strerror}: nothing can be sent")
             return path
         if private and mode & 0o077:
-            self.warnings.append(f"{variable}={path} is open to others: chmod 600 {path}")
+            self.warnings.append(f"{variable}={path} is readable for other users: chmod 600 {path}")
         return path
 
 

@@ -108,7 +108,9 @@ class GrpcClient:
         try:
             rejected, message = partial_success(answer)
         except ValueError:
-            return self._failed("the answer is not OTLP: is it an OTLP/gRPC receiver?")
+            return self._failed(
+                "the answer is not OTLP: check that this address is an OTLP/gRPC receiver"
+            )
         return ServerAnswer(Outcome.DELIVERED, self._describer.clean(message), rejected)
 
     def _refused(self, error: Any) -> ServerAnswer:
@@ -123,7 +125,7 @@ class GrpcClient:
         if _BY_CODE.get(code) is Outcome.UNAUTHORIZED:
             return _HEADERS
         if code == "UNIMPLEMENTED":
-            return f"check that the server receives {self._settings.signal} by gRPC"
+            return f"check that the server accepts {self._settings.signal} over gRPC"
         return ""
 
     def _failed(self, why: str, after_s: float | None = None) -> ServerAnswer:

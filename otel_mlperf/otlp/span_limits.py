@@ -30,7 +30,7 @@ _VARIABLES: Final[dict[str, tuple[str, str, float]]] = {
 }
 """Specific variable, general variable and the recorder's bound, by field of ``SpanLimits``."""
 _BOUNDS: Final = (
-    "spans have at most 64 attributes of 4,096 bytes and 8 events of 16 attributes here"
+    "otel_mlperf limits spans to 64 attributes of 4,096 bytes and 8 events of 16 attributes"
 )
 
 
@@ -112,7 +112,7 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
         if text in ("", "unset"):
             continue
         if not text.isdecimal():
-            warnings.append(f"{variable}={text} is not a number of 0 or more: unused")
+            warnings.append(f"{variable}={text} is not a number of at least 0 and is ignored")
         elif int(text) <= bound:
             limits[field] = int(text)
         # A general variable affects several fields with different bounds: warn only if it exceeds

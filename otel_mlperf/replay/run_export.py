@@ -40,7 +40,9 @@ def parse_steps(text: str) -> tuple[int, int]:
     first = int(match[1]) if match else 0
     last = int(match[2] or match[1]) if match else -1
     if last < first:
-        raise UsageError(f"exporting steps {text!r}: give a number, like 7, or a range, like 7-9")
+        raise UsageError(
+            f"exporting steps {text!r}: expected a number such as 7, or a range such as 7-9"
+        )
     return first, last
 
 
@@ -63,7 +65,7 @@ def _write_timeline(selected: Selected, file: BinaryIO, form: Format) -> str:
     counts = write_timeline(selected, form, file.write)
     # Raise before the temporary file is renamed: an empty file would look like an empty run.
     if not (counts.slices or counts.points or counts.instants):
-        raise _nothing(selected, "nothing is stored of it yet")
+        raise _nothing(selected, "nothing is stored yet")
     marks = f"{plural(counts.instants, 'mark')}, " if counts.instants else ""
     return (
         f"{marks}{plural(counts.slices, 'slice')} and {plural(counts.points, 'value')} "
@@ -80,7 +82,7 @@ def _write_otlp(selected: Selected, file: BinaryIO) -> str:
         count += spans
         file.write(line)
     if not count:
-        raise _nothing(selected, "none of its spans were kept")
+        raise _nothing(selected, "the run has no sampled spans")
     return plural(count, "span")
 
 
@@ -89,10 +91,10 @@ def _nothing(selected: Selected, why: str) -> NothingToExport:
     return NothingToExport(f"exporting run {run}: {why}; see otel-mlperf summary {run}")
 
 
-PERFETTO: Final = ExportFormat(".perfetto-trace", _write_perfetto, f"open it in {_UI}")
+PERFETTO: Final = ExportFormat(".perfetto-trace", _write_perfetto, f"open the file in {_UI}")
 CHROME: Final = ExportFormat(
-    ".json", _write_chrome, f"open it in {_UI} or in chrome://tracing (Load)"
+    ".json", _write_chrome, f"open the file in {_UI} or in chrome://tracing (Load)"
 )
 OTLP_JSON: Final = ExportFormat(
-    ".jsonl", _write_otlp, "read it with the Collector's otlpjsonfile receiver"
+    ".jsonl", _write_otlp, "read the file with the Collector's otlpjsonfile receiver"
 )

@@ -168,9 +168,13 @@ def traces_settings(
     settings, warnings = read_settings(environ, "traces", endpoint)
     if settings is None:
         why = "; ".join(warnings) or (
-            f"no endpoint is set; give --endpoint {recorded or 'http://localhost:4318'} "
+            f"no endpoint is set; pass --endpoint {recorded or 'http://localhost:4318'} "
             "or set OTEL_EXPORTER_OTLP_ENDPOINT"
-            + (": the run folder names that one, and may be somebody else's" if recorded else "")
+            + (
+                "; this endpoint is stored in the run folder, which another user may have written"
+                if recorded
+                else ""
+            )
         )
         raise ConfigError(f"sending: {why}")
     for warning in warnings:

@@ -54,7 +54,7 @@ _MIN_NAME: Final = 16
 _SAME: Final[dict[ShapeBasis, str]] = {
     "inputs": " of the same shape",
     "launch": " of the same grid or size",
-    "": "; shapes are not known",
+    "": "; shapes are unknown",
 }
 
 
@@ -66,7 +66,7 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
     runs = (comparison.before, comparison.after)
     unit = "step" if all(run.profiled_steps for run in runs) else "window"
     more = f" ({signed(after_ns / before_ns - 1)} %)" if before_ns else ""
-    total = f"all kernels {duration(before_ns)} → {duration(after_ns)} a {unit}{more}"
+    total = f"all kernels {duration(before_ns)} → {duration(after_ns)} per {unit}{more}"
     if not comparison.kernels:
         total += ": no significant change of a kernel"
     room = width - LABEL
@@ -84,7 +84,7 @@ def kernel_change_lines(comparison: Comparison, width: int) -> list[Line]:
 
 
 def _kernel_texts(change: KernelChange, unit: str, room: int) -> list[str]:
-    times = f"{duration(change.before_ns)} → {duration(change.after_ns)} a {unit}"
+    times = f"{duration(change.before_ns)} → {duration(change.after_ns)} per {unit}"
     name = short_name(change.name, max(_MIN_NAME, room - columns(times) - 2))
     of = " of ".join(filter(None, (change.operator, change.section)))
     lines = [f"{name}: {times}", f"{change.reason}: {_why(change)}" + (f", in {of}" if of else "")]
@@ -101,7 +101,7 @@ def _why(change: KernelChange) -> str:
         return f"{figures(before.calls_per_step)} → {figures(after.calls_per_step)} calls"
     if change.reason == "replaced":
         return f"instead of {short_name(before.name, _OTHER_NAME)}"
-    by_call = f"{duration(before.mean_ns)} → {duration(after.mean_ns)} a call"
+    by_call = f"{duration(before.mean_ns)} → {duration(after.mean_ns)} per call"
     if change.reason == "shape":
         return by_call
     return by_call + _SAME[change.compared_by]

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 TOP: Final = 10
 _NONE: Final = (
-    "no call of a section was profiled: span(name, profile='calls') records functions, 'lines' "
-    "lines of a function, 'memory' allocations; profiler windows with_stack=True contain "
-    "functions, too; memory_growth() lists what has grown"
+    "no calls were profiled: use span(name, profile='calls') for functions, profile='lines' for "
+    "lines, profile='memory' for allocations, profiler windows with with_stack=True for "
+    "functions, or memory_growth() for growth of memory"
 )
 _COLUMN: Final = 9
 _NAME_PART: Final = 0.5
@@ -67,15 +67,15 @@ def _table(section: HotSection, top: int, width: int) -> list[Line]:
         lines.append([(f"{head}  where", "dim")])
     lines += [_row(section, part, width) for part in section.spots[:top]]
     if (more := len(section.spots) + section.more - top) > 0:
-        lines.append([(f"  {plural(more, 'other')}: --top, or --json", "dim")])
+        lines.append([(f"  {plural(more, 'more row')}: --top, or --json", "dim")])
     return lines
 
 
 _TITLES: Final = {
-    "calls": ("own", "share", "total", "calls"),
+    "calls": ("self", "share", "total", "calls"),
     "lines": ("time", "share", "runs"),
     "memory": ("grown", "share", "blocks"),
-    "window": ("own", "share", "total", "calls"),
+    "window": ("self", "share", "total", "calls"),
 }
 
 
@@ -103,22 +103,24 @@ def calls_text(section: HotSection) -> str:
     ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
     if section.kind == "window":
         windows = plural(section.calls, "window") + ranks
-        return f"{windows} of {duration(section.duration_ns)}, own times without operators"
+        return f"{windows}, {duration(section.duration_ns)}, self times without operators"
     calls = plural(section.calls, "profiled call") + ranks
     if section.kind == "memory":
         grown, peak = size(section.kept_bytes), size(section.peak_bytes)
-        return f"{calls} kept {grown} of what they allocated, peak {peak}"
-    return f"{calls} took {duration(section.duration_ns)}, the profiler's cost included"
+        return f"{calls}, {grown} still allocated at the end of the calls, peak {peak}"
+    return f"{calls}, {duration(section.duration_ns)} in total including profiler overhead"
 
 
 def left_out_texts(section: HotSection) -> list[str]:
     """Return a text per reason why calls have no profile, with the number of these calls."""
-    return [f"{plural(count, 'call')} left out: {why}" for why, count in section.left_out.items()]
+    return [
+        f"{plural(count, 'call')} not profiled: {why}" for why, count in section.left_out.items()
+    ]
 
 
 def passed_over_text(section: HotSection) -> str:
     """Return as text how many calls were not profiled because another section was."""
-    return f"{plural(section.passed_over, 'call')} passed over while another section was profiled"
+    return f"{plural(section.passed_over, 'call')} skipped while another section was profiled"
 
 
 def titles(section: HotSection) -> tuple[str, ...]:

@@ -165,7 +165,8 @@ def imported_lines(imported: Imported, width: int = WIDTH) -> list[Line]:
     for message in unknown_row_texts(imported.unknown_rows):
         lines += [[(f"  {part}", "")] for part in broken(message, width - 2)]
     if imported.captured is not None:
-        lines.append([("  " + short(captured_texts(imported.captured), width - 2), "")])
+        captured = broken(captured_texts(imported.captured), width - 2)
+        lines += [[(f"  {part}", "")] for part in captured]
     for kind, count in imported.orphans.items():
         lines.append([(f"  {count:,} × {kind.replace('_', ' ')}", "dim")])
     for loss in imported.completeness.losses:
@@ -181,7 +182,7 @@ def _about(imported: Imported) -> str:
     device = " + ".join(dict.fromkeys(imported.devices)) or _unnamed_devices(imported)
     rank = f"rank {imported.rank}"
     rank += f" of {imported.world_size}" if imported.world_size else ""
-    rank += "" if imported.is_rank_known else " (not recorded in the file)"
+    rank += "" if imported.is_rank_known else " (the file contains no rank)"
     steps = plural(len(imported.steps), "step")
     return f"{device} · {rank} · {steps} · {duration(imported.duration_ns)}"
 
@@ -189,7 +190,7 @@ def _about(imported: Imported) -> str:
 def _unnamed_devices(imported: Imported) -> str:
     if imported.busy_devices:
         return f"{plural(imported.busy_devices, 'device')} (not named in the file)"
-    return "no known device" if imported.unknown_rows else "no device"
+    return "no identified device" if imported.unknown_rows else "no device"
 
 
 def _kernel_lines(kernels: list[TopKernel]) -> list[Line]:
@@ -216,10 +217,10 @@ def _outcome(imported: Imported) -> list[str]:
     if imported.note:
         notes.append(imported.note)
     if imported.sent is not None:
-        refused = f", {imported.refused:,} refused" if imported.refused else ""
+        refused = f", {imported.refused:,} rejected" if imported.refused else ""
         notes.append(f"{imported.sent:,} spans sent{refused}")
     if imported.out is not None:
         notes.append(f"written to {imported.out}")
     if imported.events and not imported.is_unix_time:
-        notes.append("its times count from the start of the machine, not from 1970")
+        notes.append("times in this file are relative to the start of the machine, not Unix times")
     return notes

@@ -64,7 +64,7 @@ def _whole(window: WindowFacts) -> Iterable[str]:
     begin, end = ((at - window.start_ns) / 1e6 for at in (whole.start_ns, whole.end_ns))
     length_ns = whole.end_ns - whole.start_ns
     busy = ", ".join(percent(device.busy_ns / length_ns) for device in whole.devices)
-    yield f"whole between {begin:,.1f} and {end:,.1f} ms: GPU busy {busy} there"
+    yield f"complete from {begin:,.1f} to {end:,.1f} ms (GPU busy {busy})"
 
 
 def answered_text(windows: Iterable[WindowFacts]) -> str:
@@ -72,7 +72,7 @@ def answered_text(windows: Iterable[WindowFacts]) -> str:
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)
-    return f"{answered:,} of {launches:,} have a device record" if launches else ""
+    return f"{answered:,} of {launches:,} launches have a device record" if launches else ""
 
 
 _GAPS: Final = 3
@@ -83,11 +83,11 @@ _ROUNDING_NS: Final = 1_000
 """Rounding error per record in traces whose times are in whole microseconds."""
 _PROCESSES: Final = 3
 _WAITING: Final = {
-    "start": " before the first work",
+    "start": " before the first device work",
     "host_wait": "",
-    "device_wait": " though launched",
+    "device_wait": " after the next work was launched",
     "unknown_wait": "",
-    "end": " after the last work",
+    "end": " after the last device work",
 }
 _CPU: Final = 0
 _OUTSIDE: Final = "outside_steps"
@@ -143,8 +143,10 @@ def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
 def _overlap(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     # The lower of two limits: a single wrong, very long duration would raise the first limit.
     if total.overlap_ns > min(_MIN_OVERLAP * total.busy_ns, _ROUNDING_NS * total.count):
-        line = f"work of single streams overlaps by {duration(total.overlap_ns)}: graphs, "
-        line += "dependent launches and loops of XLA run so, otherwise durations are too long"
+        line = (
+            f"work on the same stream overlaps by {duration(total.overlap_ns)}: normal for graphs, "
+        )
+        line += "dependent launches and XLA loops; otherwise the recorded durations are too long"
         yield "overlap", line
 
 
@@ -156,17 +158,21 @@ def _idle(total: DeviceFigures, gaps: list[GapRow], devices: int) -> Iterable[tu
         waits = f"{duration(total.host_wait_ns)} waiting for the host, "
         waits += f"{duration(total.device_wait_ns)} for the device"
         if total.unknown_wait_ns:
-            waits += f", {duration(total.unknown_wait_ns)} not known"
+            waits += f", {duration(total.unknown_wait_ns)} unknown"
         yield "idle", waits
     for gap in gaps[:_GAPS]:
-        host = f"host in {short_name(gap.operator, 40)}" if gap.operator else "host in no operator"
+        host = (
+            (f"host in {short_name(gap.operator, 40)}")
+            if gap.operator
+            else "host outside operators"
+        )
         which = f", rank {gap.rank} device {gap.device}" if devices > 1 else ""
-        yield "longest", f"{duration(gap.duration_ns)}{_WAITING[gap.cause]}, {host}{which}"
+        yield "longest", f"gap of {duration(gap.duration_ns)}{_WAITING[gap.cause]}, {host}{which}"
 
 
 def _launches(total: DeviceFigures) -> Iterable[tuple[str, str]]:
     if total.delay_p50_ns is not None and total.delay_p95_ns is not None and total.delay_max_ns:
-        line = f"p50 {duration(total.delay_p50_ns)} from call to start, "
+        line = f"delay from call to start: p50 {duration(total.delay_p50_ns)}, "
         line += f"p95 {duration(total.delay_p95_ns)}, max {duration(total.delay_max_ns)}"
         yield "launch", line
 
@@ -217,9 +223,11 @@ def captured_texts(captured: CapturedWork) -> str:
     The operators are those that ran while the graphs were captured.
     """
     if not captured.work:
-        return f"no graph was launched that {captured.capture} could explain"
-    line = f"{captured.matched:,} of {captured.work:,} kernels and copies have their operator "
-    line += f"from {plural(captured.captures, 'capture')} in {captured.capture}"
+        return f"no graph launches found to which the captures in {captured.capture} apply"
+    line = (
+        f"{captured.matched:,} of {captured.work:,} kernels and copies of graphs were assigned to "
+    )
+    line += f"operators by {plural(captured.captures, 'capture')} in {captured.capture}"
     return "; ".join([line, *(f"{n:,} {reason}" for reason, n in captured.unmatched.items())])
 
 
@@ -236,7 +244,7 @@ def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
         counts[rows.is_device, rows.process] += rows.events
     return [
         f"{'device rows' if is_device else 'rows'} of process {short_name(process, 40) or '?'} "
-        f"({plural(events, 'event')}) are not known here"
+        f"({plural(events, 'event')}) have an unknown type"
         for (is_device, process), events in counts.most_common(_PROCESSES)
     ]
 

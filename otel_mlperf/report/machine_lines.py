@@ -98,7 +98,7 @@ def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
     """Return lines on a step's GPU time and idle time, and whether host or device set the pace."""
     if gpu is None:
         return []
-    texts = [f"{duration(gpu.gpu_ns)} a step"]
+    texts = [f"{duration(gpu.gpu_ns)} per step"]
     if gpu.idle_ns is not None and gpu.idle_share is not None:
         texts.append(f"idle {duration(gpu.idle_ns)} ({percent(gpu.idle_share).strip()})")
     texts.append(_BOUND.get(gpu.paced_by, "neither host nor device set the pace"))

@@ -51,11 +51,12 @@ _COLUMNS: Final = """\
 """
 _OWN_TITLE: Final = "Your own: ml.user.*"
 _OWN_RULES: Final = (
-    "What `om.counter`, `om.gauge`, `om.histogram` and `om.log` are given is `ml.user.<name>`; "
-    "labels are the keyword arguments, of `log` the phase. Of what `log` is given {logged} have "
-    "metrics of their own. In Prometheus whatever is no letter or digit becomes one underscore, "
-    "a unit becomes a word unless the name has it ({units}), a unit in braces none, a gauge of "
-    "unit `1` ends in `_ratio` and a counter in `_total`."
+    "Values passed to `om.counter`, `om.gauge`, `om.histogram` and `om.log` become the metric "
+    "`ml.user.<name>`. Labels are the keyword arguments; the label of `log` is the phase. The "
+    "`log` values {logged} have metrics of their own. In Prometheus, each series of characters "
+    "other than letters and digits becomes one underscore. A unit is appended as a word unless "
+    "the name contains the word ({units}); a unit in braces is omitted. A gauge with unit `1` "
+    "ends in `_ratio`, a counter in `_total`."
 )
 _OWN_COLUMNS: Final = """\
 | in the program | metric | Prometheus |

@@ -36,7 +36,7 @@ def render_query(
     lines: list[Line] = [[(line(head), "dim")]]
     lines += [[(line(row), "")] for row in rows]
     if not answer.is_complete:
-        lines.append([(f"and more: --rows {len(rows)} were asked for", "dim")])
+        lines.append([(f"more rows exist; only {len(rows)} are shown (--rows)", "dim")])
     return text(lines, color=color, unicode=unicode)
 
 

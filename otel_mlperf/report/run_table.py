@@ -38,15 +38,17 @@ def render_runs(
     if runs:
         lines = _table(runs, width)
     if more:
-        lines.append([(f"and {plural(more, 'older run')}: --all lists them", "dim")])
+        lines.append([(f"{plural(more, 'older run')} not shown: --all", "dim")])
     for name in bad:
-        lines.append([(short(f"{name}: its run.json cannot be read", width), "yellow")])
+        lines.append(
+            [(short(f"{name}: the file run.json of this run cannot be read", width), "yellow")]
+        )
     return text(lines, color=color, unicode=unicode)
 
 
 def _table(runs: Sequence[RunLine], width: int) -> list[Line]:
     short_id = min(max(4, *(columns(run.short_id) for run in runs)), 12)
-    tail = f"  {'started':<12}  {'outcome':<11}{'ranks':>6}{'steps':>9}{'time':>10}"
+    tail = f"  {'started':<12}  {'outcome':<11}{'ranks':>6}{'steps':>9}{'duration':>10}"
     has_tags = any(run.tags for run in runs)
     free = width - short_id - 2 - columns(tail) - (2 + _TAGS) * has_tags
     name = min(max(4, *(columns(run.name) for run in runs)), max(_NAME, free))

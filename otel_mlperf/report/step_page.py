@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from otel_mlperf.terminal_lines import Style
 
-LEGEND: Final = "operators by name, each with its own time: a part of the self time above them"
+LEGEND: Final = "operators by name: their time is part of the self time of the section above"
 _NAME: Final = 34
 """Columns for a span's name in a terminal of ``WIDTH`` columns."""
 _CHART: Final = (8, 60)
@@ -203,7 +203,7 @@ def _error(spans: list[Span], at: int, width: int) -> list[Line]:
 
 def _error_text(span: Span) -> str:
     if span.attributes.get(names.INTERRUPTED):
-        return "open when its process ended"
+        return "still open when the process ended"
     keys = (names.EXCEPTION_TYPE, names.EXCEPTION_MESSAGE)
     return ": ".join(str(span.attributes[key]) for key in keys if span.attributes.get(key))
 
@@ -223,7 +223,7 @@ def _operator_lines(
         rows = _rows(mine, max_shown if len(mine) > max_shown + 1 else len(mine), width - indent)
         own = self_ns - sum(operator.self_ns for operator in mine)
         if mine and place == "here" and own >= _MIN_OWN_SHARE * self_ns > 0:
-            rows.append(("not in an operator", own))
+            rows.append(("outside operators", own))
         lines += [_operator_line(name, ns, place, indent, width) for name, ns in rows]
     return lines
 
@@ -253,12 +253,12 @@ def _operator_line(name: str, ns: int, place: Place, indent: int, width: int) ->
 
 _SECTION: Final = 34
 _NOT_KEPT: Final = "measured, not sampled (the first, every Nth and slow steps are)"
-_UNKNOWN_PHASE: Final = "as profiled"
+_UNKNOWN_PHASE: Final = "from the profiler only"
 """Text instead of the phase if only a profiler, and not the package, recorded the step."""
 _RANKS: Final = 16
 _MIN_OUTSIDE_SHARE: Final = 0.001
 """Minimum share of a step's time for time outside the step to be shown."""
-_ADDED_UP: Final = "added up, without spans: their own time is a part of the self times above"
+_ADDED_UP: Final = "aggregated sections (no spans): their time is part of the self times above"
 
 
 def render_step(
@@ -273,7 +273,7 @@ def render_step(
     ]
     if step.chosen:
         other_steps = ", ".join(map(str, step.kept))
-        line = f"the slowest sampled step; --step N shows another: {other_steps}"
+        line = f"slowest sampled step; other sampled steps (--step N): {other_steps}"
         lines.append([(short(line, width), "dim")])
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
@@ -309,7 +309,7 @@ def render_run_trace(
     trace: RunTrace, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
     """Render a run's trace, which contains its sections outside steps, as a tree per rank."""
-    title = f" · run {trace.short_id} · no step: the run itself and its sections"
+    title = f" · run {trace.short_id} · the run itself and sections outside steps"
     lines = folded([(trace.name, "bold"), (title, "")], width)
     lines.append([(f"trace {trace.trace_id}", "dim")])
     for rank in trace.ranks[:_RANKS]:
@@ -328,10 +328,10 @@ def render_request(
     line: Line = [(f"request {request.name}{id}", "bold"), (where, "")]
     lines = folded([*line, (" · failed", "red")] if request.is_error else line, width)
     lines.append([(f"trace {request.trace_id}", "dim")])
-    which = "the slowest with spans" if request.chosen else f"sampled: {request.kept}"
-    hint = f"{which}; --request 1 to {request.kept_requests:,} shows another by its start"
+    which = "slowest sampled request" if request.chosen else f"sampled: {request.kept}"
+    hint = f"{which}; other requests by start time: --request 1 to {request.kept_requests:,}"
     lines.append([(short(hint, width), "dim")])
-    facts = f"number {request.number:,} · {duration(request.duration_ns)}"
+    facts = f"request number {request.number:,} · {duration(request.duration_ns)}"
     lines += [[(facts, "")], *span_lines(request.spans, width)]
     return text(lines, color=color, unicode=unicode)
 
@@ -341,7 +341,7 @@ def _foot(shown: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[L
     if any(span.operators for of_rank in shown for span in of_rank.spans):
         lines.append([(LEGEND, "dim")])
     if ranks > len(shown):
-        lines.append([(f"and {plural(ranks - len(shown), 'rank')} more: --rank N", "dim")])
+        lines.append([(f"{plural(ranks - len(shown), 'more rank')}: --rank N", "dim")])
     return lines
 
 
@@ -360,7 +360,7 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
     if not rank.marks:
         return []
     marks = ", ".join(f"{mark.name} at {duration(mark.after_ns)}" for mark in rank.marks)
-    return [[("  ", ""), (short(f"marked {marks}", width - 2), "dim")]]
+    return [[("  ", ""), (short(f"marks: {marks}", width - 2), "dim")]]
 
 
 def _outside(rank: RankStep) -> str:
@@ -368,7 +368,7 @@ def _outside(rank: RankStep) -> str:
     if rank.outside_ns < _MIN_OUTSIDE_SHARE * rank.duration_ns:
         return ""
     reasons = f": {', '.join(rank.outside)}" if rank.outside else ""
-    return f" ({duration(rank.outside_ns)} of its span outside it{reasons})"
+    return f" (its span also contains {duration(rank.outside_ns)} outside the step{reasons})"
 
 
 def _added_up(sections: Sequence[StepSection]) -> list[Line]:

@@ -41,7 +41,7 @@ def context_of(comparison: Comparison, baseline: str) -> list[str]:
     texts += [f"also different: {', '.join(differing[:_MAX_SHOWN])}"] if differing else []
     texts += [
         f"kernel {short_name(change.name, _LONGEST_KERNEL)}: {change.reason}, "
-        f"{duration(change.before_ns)} → {duration(change.after_ns)} a step"
+        f"{duration(change.before_ns)} → {duration(change.after_ns)} per step"
         for change in comparison.kernels[:_MAX_SHOWN]
         if change.after_ns > change.before_ns
     ]

@@ -100,9 +100,9 @@ _SHOWN: Final = 5
 """Maximum number of records that are shown (the last ones)."""
 _COLUMN: Final = 10
 _HEADS: Final[dict[What, tuple[str, ...]]] = {
-    "tensor": ("grown", "more", "now", "tensors"),
-    "type": ("grown", "more", "now", "objects"),
-    "site": ("grown", "blocks", "now", "allocated by"),
+    "tensor": ("growth", "added", "current", "tensors"),
+    "type": ("growth", "added", "current", "objects"),
+    "site": ("growth", "blocks", "current", "allocated by"),
 }
 
 
@@ -125,7 +125,7 @@ def all_growth_lines(growths: Sequence[MemoryGrowth], *, top: int, width: int) -
     lines: list[Line] = []
     if len(growths) > _SHOWN:
         earlier = plural(len(growths) - _SHOWN, "earlier point")
-        lines += [[(f"memory grown since {earlier}: --json", "dim")], []]
+        lines += [[(f"memory growth at {earlier}: --json", "dim")], []]
     for growth in growths[-_SHOWN:]:
         lines += [*growth_lines(growth, top=top, width=width), []]
     return lines[:-1]
@@ -141,7 +141,7 @@ def growth_lines(growth: MemoryGrowth, *, top: int = TOP, width: int = WIDTH) ->
         shown += len(rows[:top])
         lines += _table(what, rows[:top], width) if rows else []
     if (more := len(growth.rows) + growth.more - shown) > 0:
-        lines.append([(f"  {plural(more, 'other')}: --top, or --json", "dim")])
+        lines.append([(f"  {plural(more, 'more row')}: --top, or --json", "dim")])
     return lines
 
 
@@ -152,7 +152,7 @@ def head_text(growth: MemoryGrowth) -> str:
     grown = ", ".join(f"{name} {signed_size(many)}" for name, many in totals if many is not None)
     steps = f", {plural(growth.steps, 'step')}" if growth.steps else ""
     rank = f" of rank {growth.rank}" if growth.rank else ""
-    return f"memory{rank} in {duration(growth.end_ns - growth.begin_ns)}{steps}: {grown}"
+    return f"memory growth{rank} in {duration(growth.end_ns - growth.begin_ns)}{steps}: {grown}"
 
 
 def titles(what: What) -> tuple[str, ...]:

@@ -62,11 +62,11 @@ def read_run_file(folder: Path) -> RunFile:
     try:
         facts = msgspec.json.decode(read_regular(file, _MAX_BYTES), type=RunFile)
     except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise StoreError(f"reading {file}: {error}; without it the folder is no run") from error
+        raise StoreError(f"reading {file}: {error}; a run folder requires this file") from error
     if facts.format > FORMAT:
         raise StoreError(
-            f"reading {file}: it has format {facts.format}, this version knows {FORMAT}; "
-            "upgrade otel-mlperf"
+            f"reading {file}: the file has format {facts.format}, this version of otel-mlperf "
+            f"supports {FORMAT}; upgrade otel-mlperf"
         )
     return facts
 
@@ -84,7 +84,7 @@ def describe_sharing(folder: str | Path) -> str:
                 return (
                     f"other users can change the run folder {folder}: {place} belongs to user "
                     f"{about.st_uid} and has mode {stat.S_IMODE(about.st_mode):03o}; use a folder "
-                    "of your own with mode 700 if they should not"
+                    "of your own with mode 700 to prevent this"
                 )
     return ""
 

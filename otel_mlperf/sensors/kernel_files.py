@@ -65,7 +65,7 @@ class KeptFile:
     def _failed(self, error: Exception) -> None:
         self.close()
         if not self._silent:
-            _log.info("reading %s: %s; its readings are absent", self._path, error)
+            _log.info("reading %s failed: %s; readings of this file are missing", self._path, error)
             self._silent = True
 
     def close(self) -> None:

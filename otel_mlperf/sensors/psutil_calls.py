@@ -26,7 +26,7 @@ def read_psutil(function: str, *arguments: object, **options: object) -> Any | N
     except Exception as error:  # noqa: BLE001 - psutil raises whatever a file that lacks a line makes of it
         if function not in _logged:
             _logged.add(function)
-            _log.info("psutil.%s: %r; its readings are absent", function, error)
+            _log.info("psutil.%s failed: %r; readings of this call are missing", function, error)
         return None
 
 

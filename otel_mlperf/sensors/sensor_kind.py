@@ -96,7 +96,7 @@ class StartedSensor(Generic[SensorT_co]):
         is_kind = isinstance(kind, SensorKind)  # an entry point may be any object
         if not is_kind:
             raise TypeError(
-                f"loading a sensor: it is no SensorKind but {kind!r}; name one that makes it"
+                f"loading a sensor: found {kind!r}, expected a SensorKind; correct the entry point"
             )
         if not includes(self._surroundings.level, kind.level):
             return None

@@ -137,6 +137,6 @@ class TimedSensor:
             return self._sensor.read()
         except Exception:  # noqa: BLE001 - whatever a vendor's library raises must not end the readings
             if not self._broken:
-                _log.warning("a pass of the %s sensor failed", self._name, exc_info=True)
+                _log.warning("reading the %s sensor failed", self._name, exc_info=True)
             self._broken = True
             return None

@@ -57,7 +57,7 @@ def declare(environ: Mapping[str, str]) -> tuple[Mapping[str, str], list[str]]:
     if not unused:
         return applied | declared, []
     named = ", ".join(unused[:_MAX_NAMED]) + (" …" if len(unused) > _MAX_NAMED else "")
-    return applied | declared, [f"{variable}={path}: not used here: {named}"]
+    return applied | declared, [f"{variable}={path}: unsupported settings are ignored: {named}"]
 
 
 def _applies(name: str) -> bool:
@@ -83,10 +83,10 @@ def _read(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
         problem = getattr(error, "strerror", None) or getattr(error, "problem", None) or error
         raise Unreadable(str(problem)) from error
     if not isinstance(content, dict):
-        raise Unreadable(f"found a {type(content).__name__} where settings were expected")
+        raise Unreadable(f"found a {type(content).__name__}, expected a mapping of settings")
     version = str(content.pop("file_format", "none"))
     if not version.startswith("1."):
-        raise Unreadable(f"file_format {version!r:.40} is not known here, 1.0 is")
+        raise Unreadable(f"file_format is {version!r:.40}, expected 1.0")
     return content
 
 
@@ -115,7 +115,7 @@ def _value_of(reference: re.Match[str], environ: Mapping[str, str]) -> str:
     if reference.group() == "$$":
         return "$"
     if name is None:
-        raise ValueError(f"{reference.group()!r:.80} is no reference to a variable")
+        raise ValueError(f"{reference.group()!r:.80} is not a valid reference to a variable")
     return environ.get(name, "") or default or ""
 
 

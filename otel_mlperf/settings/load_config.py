@@ -77,7 +77,7 @@ def _from_environ(environ: Mapping[str, str], from_file: dict[str, Any]) -> dict
         try:
             given[item.name] = checked(item, text, variable)
         except ConfigError as error:
-            _log.warning("%s; %r is used", error, from_file.get(item.name, item.default))
+            _log.warning("%s; using %r", error, from_file.get(item.name, item.default))
     return given
 
 
@@ -101,14 +101,14 @@ def _read_file(path: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"reading the configuration file {path}: {reason}; correct it, or the path"
+            f"reading the configuration file {path}: {reason}; correct the file or the path"
         ) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise ConfigError(
-            f"reading the configuration file {path}: found a {type(content).__name__} where "
-            "settings were expected; write one 'name: value' a line"
+            f"reading the configuration file {path}: found a {type(content).__name__}, expected "
+            "settings; write one 'name: value' per line"
         )
     _reject_unknown(content, path)
     for item in fields(Config):
@@ -132,5 +132,5 @@ def _reject_unknown(given: Mapping[Any, Any], where: str) -> None:
             import difflib
 
             close = difflib.get_close_matches(str(key), known, 1, 0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
             raise ConfigError(f"{where}: unknown setting {str(key)!r}; {hint}")

@@ -123,8 +123,8 @@ class Schedule:
 
 
 _NO_FLOPS = (
-    "reading a profiler schedule: with_flops: torch writes no FLOPs into its trace; leave it out "
-    "and call om.model_work(model), which counts those of each step"
+    "reading a profiler schedule: with_flops: torch writes no FLOPs into its trace; omit this "
+    "option and call om.model_work(model), which counts those of each step"
 )
 _LOWEST = {"skip_first": 0, "wait": 0, "warmup": 0, "active": 1, "repeat": 0, "events": 1000}
 _SWITCHES = ("record_shapes", "profile_memory", "with_stack")
@@ -190,7 +190,7 @@ def _given(name: str, value: Any) -> Any:
     if name == "with_flops":
         raise ConfigError(_NO_FLOPS)
     if name not in _KNOWN:
-        hint = _suggestion(name, _KNOWN) or f"known are {', '.join(_KNOWN)}"
+        hint = _suggestion(name, _KNOWN) or f"known: {', '.join(_KNOWN)}"
         raise ConfigError(f"reading a profiler schedule: unknown word {name!r}; {hint}")
     if name == "activities":
         if not isinstance(value, str | list | tuple):

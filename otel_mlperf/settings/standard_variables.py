@@ -107,4 +107,4 @@ def describe_unused(environ: Mapping[str, str]) -> str:
         for variable in STANDARD
         if not variable.is_used and (names := [n for n in variable.names if environ.get(n)])
     ]
-    return f"set, but not used here: {'; '.join(unused)}" if unused else ""
+    return f"set, but not used by otel_mlperf: {'; '.join(unused)}" if unused else ""

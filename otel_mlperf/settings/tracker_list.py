@@ -55,10 +55,10 @@ def _of_mlflow(environ: Mapping[str, str]) -> str:
     if mark and scheme in ("http", "https") and host and uri.isprintable() and " " not in uri:
         return ""
     # Shown without login and query: even an invalid address may contain secrets there.
-    found = repr(uri.rpartition("@")[2].partition("?")[0]) if uri else "none"
+    found = repr(uri.rpartition("@")[2].partition("?")[0]) if uri else "not set"
     return (
-        f"mlflow needs the address of a tracking server: {MLFLOW_URI} is {found}, expected one "
-        "like http://localhost:5000 (mlflow server --backend-store-uri sqlite:///mlflow.db)"
+        f"mlflow requires the address of a tracking server: {MLFLOW_URI} is {found}, expected e.g. "
+        "http://localhost:5000 (mlflow server --backend-store-uri sqlite:///mlflow.db)"
     )
 
 
@@ -66,12 +66,12 @@ def _of_wandb(environ: Mapping[str, str]) -> str:
     mode = environ.get(WANDB_MODE, "").strip() or "online"
     if mode not in ("online", OFFLINE):
         return (
-            f"wandb cannot be told of the run: {WANDB_MODE} is {mode!r}, expected online or offline"
+            f"wandb does not receive the run: {WANDB_MODE} is {mode!r}, expected online or offline"
         )
     if mode == "online" and not _has_wandb_login(environ):
         return (
-            "wandb needs a login: WANDB_API_KEY is not set, and there is none for its server in "
-            f"~/.netrc; log in with `wandb login`, or set {WANDB_MODE}=offline"
+            "wandb requires a login: WANDB_API_KEY is not set, and ~/.netrc has no login for the "
+            f"server; log in with `wandb login`, or set {WANDB_MODE}=offline"
         )
     return _not_installed(WANDB)
 
@@ -79,7 +79,7 @@ def _of_wandb(environ: Mapping[str, str]) -> str:
 def _of_trackio(environ: Mapping[str, str]) -> str:
     folder = environ.get(TRACKIO_DIR, "")
     if folder and not folder.startswith("/"):  # the agent's working directory differs
-        return f"trackio needs a whole path: {TRACKIO_DIR} is {folder!r}, expected one from / on"
+        return f"trackio requires an absolute path: {TRACKIO_DIR} is {folder!r}, expected /…"
     return ""
 
 

@@ -231,7 +231,9 @@ def _as_table(table: str, columns: Mapping[str, Values]) -> pa.Table:
     try:
         declared = TABLES[table]
     except KeyError:
-        raise StoreError(f"writing table {table!r}: there are {', '.join(TABLES)}") from None
+        raise StoreError(
+            f"writing table {table!r}: no such table; tables: {', '.join(TABLES)}"
+        ) from None
     unknown = sorted(set(columns) - {column.name for column in declared})
     if unknown:
         raise StoreError(f"writing table {table}: no such column: {', '.join(unknown)}")

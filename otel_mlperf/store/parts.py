@@ -145,7 +145,7 @@ def _names(folder: Path, host: str | None) -> list[str]:
         return []
     except NotADirectoryError as error:
         raise StoreError(
-            f"reading {folder}: {error.strerror}; put the folder itself there"
+            f"reading {folder}: {error.strerror}; replace the link by the folder itself"
         ) from error
 
 

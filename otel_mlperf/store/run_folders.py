@@ -82,7 +82,7 @@ def read_run(path: Path) -> RunFolder:
         path = Path(os.path.relpath(path))
         if not _is_utf8(path):
             raise StoreError(
-                f"reading the run in {path}: its path is not UTF-8; go to the folder around it"
+                f"reading the run in {path}: the path is not UTF-8; change to the parent folder"
             )
     return RunFolder(path, read_run_file(path))
 
@@ -126,8 +126,8 @@ def _find(run: str, folder: Path | None) -> RunFolder:
     matching = _with_id_prefix(runs, run)
     if len(matching) > 1:
         raise NoSuchRun(
-            f"looking for run {run!r}: {len(matching)} ids begin like that; give more of it:"
-            + _listing(matching, whole_ids=True)
+            f"looking for run {run!r}: {len(matching)} ids start with this text; use a longer "
+            "prefix:" + _listing(matching, whole_ids=True)
         )
     if not matching:
         raise NoSuchRun(_not_found(run, folder, runs))
@@ -145,7 +145,9 @@ def _with_id_prefix(runs: list[RunFolder], start: str) -> list[RunFolder]:
 def _not_found(run: str, folder: Path, runs: list[RunFolder]) -> str:
     if run != LATEST and os.path.exists(run):
         kind = "folder without run.json" if os.path.isdir(run) else "file"
-        return f"looking for run {run!r}: it is a {kind}, so no run; name one, or give its folder"
+        return (
+            f"looking for run {run!r}: found a {kind}, not a run; pass a run's name, id or folder"
+        )
     if not runs:
         return _nothing(run, folder)
     return (
@@ -155,10 +157,10 @@ def _not_found(run: str, folder: Path, runs: list[RunFolder]) -> str:
 
 
 def _nothing(run: str, folder: Path) -> str:
-    reason = "there are no runs in it" if folder.is_dir() else "there is no such folder"
+    reason = "the folder contains no runs" if folder.is_dir() else "the folder does not exist"
     return (
-        f"looking for run {run!r} in {folder}: {reason}; go to where the run was started, "
-        f"set {DIR_VARIABLE}, or give the path of a run folder"
+        f"looking for run {run!r} in {folder}: {reason}; change to the folder where the run was "
+        f"started, set {DIR_VARIABLE}, or pass the path of a run folder"
     )
 
 

@@ -102,17 +102,17 @@ def run_query_in_process(
         raise QueryError(message)
     if done.returncode:
         raise QueryError(
-            f"querying run {run.path.name}: the process that answers ended with {done.returncode}; "
-            f"it may use {MAX_MEMORY_BYTES >> 20} MiB: narrow it with WHERE, or aggregate less"
-            + (f" ({message[-_LONGEST_ERROR:]})" if message else "")
+            f"querying run {run.path.name}: the query process ended with status {done.returncode}; "
+            f"its memory limit is {MAX_MEMORY_BYTES >> 20} MiB: restrict the query with WHERE, or "
+            "aggregate less" + (f" ({message[-_LONGEST_ERROR:]})" if message else "")
         )
     return msgspec.json.decode(done.stdout, type=QueryAnswer)
 
 
 def _refuse_late(run: RunFolder, limit_s: float) -> NoReturn:
     raise QueryError(
-        f"querying run {run.path.name}: stopped after {limit_s:g} s; narrow it with WHERE, or "
-        "aggregate less"
+        f"querying run {run.path.name}: stopped after {limit_s:g} s; restrict the query with "
+        "WHERE, or aggregate less"
     )
 
 
@@ -128,8 +128,10 @@ def main(_: list[str]) -> int:
         answer = ask(read_run(Path(request.folder)), request.sql, request.most_rows)
         content = msgspec.json.encode(answer)
         if len(content) > _MAX_ANSWER_BYTES:
-            raise QueryError(f"asking a run: the answer is larger than {_MAX_ANSWER_BYTES >> 20} "
-                             "MiB; ask for fewer rows or columns")  # fmt: skip
+            raise QueryError(
+                f"querying a run: the answer is larger than {_MAX_ANSWER_BYTES >> 20} MiB; "
+                "select fewer rows or columns"
+            )
     except MemoryError:
         sys.stderr.write("out of memory\n")
         return OtelMlperfError.exit_code
@@ -209,12 +211,12 @@ def _select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement
 
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
-        raise QueryError(f"asking a run: give one statement; these are {len(statements)}")
+        raise QueryError(f"querying a run: found {len(statements)} statements, expected one")
     (statement,) = statements
     if statement.type != duckdb.StatementType.SELECT:
         raise QueryError(
-            f"asking a run: {statement.type.name} is refused; a SELECT is answered (also DESCRIBE "
-            "TABLE and SHOW TABLES), and nothing is ever written"
+            f"querying a run: {statement.type.name} is not permitted; use SELECT, DESCRIBE TABLE "
+            "or SHOW TABLES"
         )
     return statement
 

@@ -43,7 +43,7 @@ def write_tables(
         if count:
             counts[table] = count
     if not counts:
-        raise NothingToExport(f"writing {folder}: the run has no row in any table")
+        raise NothingToExport(f"writing {folder}: all tables of the run are empty")
     try:
         folder.mkdir(exist_ok=is_replaced)
         for table in counts:
@@ -53,11 +53,12 @@ def write_tables(
                 store.rows(f"COPY {rows} TO '{place}' ({_OPTIONS[form]})")
     except FileExistsError as error:
         raise OutputError(
-            f"writing {folder}: it is there already; --force writes into it, --out names another"
+            f"writing {folder}: the folder already exists; write into it with --force, or choose "
+            "another with --out"
         ) from error
     except OSError as error:
         why = error.strerror or error
-        raise OutputError(f"writing {folder}: {why}; --out names another place") from error
+        raise OutputError(f"writing {folder}: {why}; choose another place with --out") from error
     return counts
 
 

@@ -241,7 +241,7 @@ class Store:
                 if (reason := _fault(table, file)) is not None:
                     return StoreError(
                         f"reading {file}: {reason}; the file is damaged: "
-                        "move it away to read the rest"
+                        "move the file away to read the other data"
                     )
         return StoreError(f"reading the tables in {self._folder}: {error}")
 
@@ -292,7 +292,7 @@ def _fault(table: str, file: str) -> str | None:
     try:
         duckdb.execute(f"SELECT bit_xor(hash(t)) FROM ({_selection(table, [file])}) t").fetchall()
     except UnicodeDecodeError:  # DuckDB's error message contains the invalid text
-        return "its column names are not text"
+        return "the column names are not text"
     except duckdb.Error as error:
         return str(error).partition("\n")[0]
     return None

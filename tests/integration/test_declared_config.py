@@ -56,7 +56,8 @@ def test_run_is_sent_as_the_file_says(tmp_path, server):
 
     assert done.stdout == "['traceparent', 'tracestate']\n"
     assert done.stderr.splitlines() == [
-        "otel_mlperf: OTEL_CONFIG_FILE=otel.yaml: not used here: tracer_provider.sampler"
+        "otel_mlperf: OTEL_CONFIG_FILE=otel.yaml: unsupported settings are ignored: "
+        "tracer_provider.sampler"
     ]
     by_path = {request["path"]: request for request in server.requests()}
     assert set(by_path) == {"/own/traces", "/own/metrics"}

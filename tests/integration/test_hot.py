@@ -108,7 +108,7 @@ def test_growth_of_the_page(tmp_path):
     assert done.returncode == 0, done.stderr
     found, shown = (
         {line.split("  ")[-1]: line.split()[2] for line in text.splitlines() if " cpu" in line}
-        for text in (done.stdout, PAGE[PAGE.index("memory in ") :])
+        for text in (done.stdout, PAGE[PAGE.index("memory growth in ") :])
     )
     assert len(found) == 2
     assert found == shown

@@ -154,11 +154,12 @@ def test_what_the_server_did_not_take_is_delivered_by_hand(tmp_path, chosen):
     assert waiting > 0
     assert unnamed.returncode == 0, unnamed.stderr
     assert (
-        "to send there: MLFLOW_TRACKING_URI=http://127.0.0.1:9 otel-mlperf doctor" in unnamed.stdout
+        "to send to this destination: MLFLOW_TRACKING_URI=http://127.0.0.1:9 otel-mlperf "
+        "doctor" in unnamed.stdout
     )
     assert refused.returncode == 69, refused.stderr
     assert "scalars/mlflow: http://127.0.0.1:9: Connection refused" in refused.stderr
-    assert "not taken by mlflow yet; try again once it answers" in refused.stderr
+    assert "not accepted by mlflow; try again when the server answers" in refused.stderr
     account = account_of(ended)
     assert (account["delivered"], account["pending"]) == (waiting, 0)
     assert ended.accounts()["reports"]["mlflow"]["delivered"] == 1

@@ -90,7 +90,7 @@ def test_program_without_torch_is_left_alone(tmp_path):
 
     assert ended.code == 0
     assert ended.errors == (
-        "otel_mlperf: the program has not imported torch: there is nothing to profile\n"
+        "otel_mlperf: the program has not imported torch: nothing is profiled\n"
     )
     ended.settled()
     (counted,) = ended.rows(
@@ -228,11 +228,11 @@ def test_interrupt_leaves_a_window_that_can_be_ended(job):
         _, errors = waiting.communicate(timeout=LIMIT_S)
     done = job.ask("--stop", "--wait")
 
-    assert "its window of 9,000 steps goes on; otel-mlperf profile " in errors
+    assert "the window of 9,000 steps continues; to end the window: otel-mlperf profile " in errors
     assert done.returncode == 0, done.stderr
-    assert "its window ends with the step that is open" in done.stdout
+    assert "the window ends with the current step" in done.stdout
     assert windows(job.folder)[-1].is_cut
-    assert job.ask("--stop", "--no-wait").stdout == "rank 0: no window that was asked for is open\n"
+    assert job.ask("--stop", "--no-wait").stdout == "rank 0: no requested window is open\n"
 
 
 @pytest.mark.slow
@@ -270,4 +270,4 @@ def test_run_that_has_ended_is_not_asked(tmp_path):
     done = ask(ended.folder, environment(tmp_path / "runs"))
 
     assert done.returncode == 69
-    assert "it has no live process on this node" in done.stderr
+    assert "no process of the run is active on this node" in done.stderr

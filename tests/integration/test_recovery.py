@@ -34,7 +34,7 @@ def test_journal_that_nobody_read_is_read_by_hand(tmp_path, arguments) -> None:
     done = command(runs, *arguments)
     after = [command(runs, word).stdout for word in ("summary", "findings")]
 
-    left = "its processes have ended, and nobody reads: otel-mlperf doctor"
+    left = "unread data: processes and agent of the run have ended; run otel-mlperf doctor"
     assert [left in told for told in before] == [True, True]
     assert [left in told for told in after] == [False, False]
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_journal_of_a_program_that_runs_is_left_alone(tmp_path) -> None:
         done = command(runs, "doctor", "latest", "--recover")
 
     assert done.returncode == 0, done.stderr
-    assert "1 journal left alone: the program still runs" in done.stdout
+    assert "1 journal skipped: the program still runs" in done.stdout
 
 
 def test_a_run_is_recovered_with_the_settings_that_it_had(tmp_path) -> None:
@@ -140,8 +140,8 @@ def test_what_no_server_took_is_delivered_later(tmp_path) -> None:
 
     assert waiting > 0
     assert refused.returncode == 69
-    assert f"not taken by {where['OTEL_EXPORTER_OTLP_ENDPOINT']}/v1/traces" in refused.stderr
-    assert "or send its spans to another: otel-mlperf export" in refused.stderr
+    assert f"not accepted by {where['OTEL_EXPORTER_OTLP_ENDPOINT']}/v1/traces" in refused.stderr
+    assert "or send the spans to another server: otel-mlperf export" in refused.stderr
     assert done.returncode == 0, done.stderr
     account = ended.accounts()["spans"]["otlp"]
     assert (account["delivered"], account["pending"]) == (waiting, 0)

@@ -88,7 +88,7 @@ def test_an_agent_that_may_not_map_enough_is_not_started(tmp_path):
     assert ended.code == 0, ended.errors
     _, said = ended.errors.splitlines()  # the first line says that it records
     assert "cannot be started at all" in said
-    assert "350 are needed: raise RLIMIT_AS" in ended.errors
+    assert "350 MiB are required: raise RLIMIT_AS" in ended.errors
     command = [sys.executable, "-m", "otel_mlperf", "doctor", "--recover", "latest"]
     subprocess.run(command, env=environment(ended.runs), check=True, capture_output=True)
     assert ended.settled().accounts()["spans"]["store"]["created"] == 10
@@ -108,7 +108,7 @@ def test_a_command_that_may_not_map_enough_says_so(tmp_path, limit_mib):
     assert done.returncode in (65, 71)
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
-    assert "are needed: raise RLIMIT_AS with ulimit -H -v" in done.stderr
+    assert "are required: raise RLIMIT_AS with ulimit -H -v" in done.stderr
 
 
 @pytest.mark.fault("F30")
@@ -148,16 +148,17 @@ def go_on(program: str, place: Path, **variables: str) -> list[str]:
                      id="ascii"),
         pytest.param(CLOSED, {}, [], id="no output"),
         pytest.param(TRAIN, {"RANK": "9" * 23, "WORLD_SIZE": "x"}, [
-            f"RANK={'9' * 23} is no number", "WORLD_SIZE=x is no number"], id="numbers"),
+            f"RANK={'9' * 23} is not a valid "
+            "number", "WORLD_SIZE=x is not a valid number"], id="numbers"),
         pytest.param(TRAIN, {"OTEL_RESOURCE_ATTRIBUTES": "a=" + "x" * 3000}, [
             "OTEL_RESOURCE_ATTRIBUTES is too long"], id="resource"),
         pytest.param(GONE, {}, [
             "creating a run folder in otel-runs: the working directory is gone; set "
             "OTEL_MLPERF_DIR; nothing is recorded"], id="no directory"),
-        pytest.param(BESIDE, {}, ["otel_mlperf records in a process's main interpreter only"],
+        pytest.param(BESIDE, {}, ["otel_mlperf records only in the main interpreter of a process"],
                      id="subinterpreter"),
         pytest.param(EARLY.replace("console", 'agent="none", console'), {}, [
-            "the system's clock stands at 1970 or before"], id="no date"),
+            "the system clock shows 1970 or earlier"], id="no date"),
         pytest.param(TRAIN, {"OTEL_MLPERF_DIR": "/sys{folder}"}, ["writing the run folder: "],
                      id="no disk"),
     ],

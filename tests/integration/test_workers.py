@@ -108,7 +108,7 @@ def test_a_run_without_steps_shows_its_sections(tmp_path):
     assert decoded
     assert all(span["beside"] for span in decoded)
     lines = told(ended, "show").splitlines()
-    assert lines[0].endswith("no step: the run itself and its sections")
+    assert lines[0].endswith("the run itself and sections outside steps")
     assert lines[4].split()[0] == "run"
     branches = json.loads(told(ended, "summary", "--json"))["tree"]
     assert {"decode", "resize"} <= {branch["name"] for branch in branches if branch["beside"]}

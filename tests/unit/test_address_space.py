@@ -38,5 +38,6 @@ def test_without_a_limit_there_is_room() -> None:
 def test_a_shortage_is_said_with_what_helps(room, said) -> None:
     """How much there is, how much is needed, and how it is raised."""
     assert shortage(room, 350 << 20) == (
-        f"{said} of addresses may be mapped, 350 are needed: raise RLIMIT_AS with ulimit -H -v"
+        f"the limit of address space leaves {said}, 350 MiB are required: raise "
+        "RLIMIT_AS with ulimit -H -v"
     )

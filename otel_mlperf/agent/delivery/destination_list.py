@@ -79,7 +79,7 @@ class Withheld(Destination):
     def accept(self, batch: Batch) -> TryLater:
         """Return ``TryLater``, so that the batch stays in the outbox."""
         return TryLater(
-            f"the caller names no destination for {account_of(batch.signal, self.name)}"
+            f"the caller specifies no destination for {account_of(batch.signal, self.name)}"
         )
 
 
@@ -133,7 +133,7 @@ def _exporter(name: str, signal: Signal, site: DestinationContext) -> Destinatio
 
         return find_exporter(site, signal, name, account)
     except (ConfigError, ImportError) as error:
-        report_unusable(f"exporter {name} of {signal}", error)
+        report_unusable(f"exporter {name} for {signal}", error)
         return NotLoaded(account, (signal,))
 
 
@@ -157,10 +157,11 @@ def _check(destination: Destination, taken: set[str]) -> None:
     name, signals = destination.name, destination.signals
     if not _NAME.fullmatch(name) or name in taken:
         raise ValueError(
-            f"making destination {name!r}: a name is small letters, digits and underscores, "
-            f"and not one of {sorted(taken)}; give it another"
+            f"creating destination {name!r}: a name consists of lower-case letters, digits and "
+            f"underscores, and differs from {sorted(taken)}; rename the destination"
         )
     if not signals or not set(signals) <= set(get_args(Signal)):
         raise ValueError(
-            f"making destination {name!r}: it takes {signals!r}; signals are {get_args(Signal)}"
+            f"creating destination {name!r}: its signals are {signals!r}; expected one or more of "
+            f"{get_args(Signal)}"
         )

@@ -54,15 +54,16 @@ class MlflowReport:
             folder = self._folder(root)
             if folder is None:
                 _log.warning(
-                    "mlflow: %s is not kept: the run's artifacts are at %s, where MLflow's server "
-                    "does not write itself (mlflow server --serve-artifacts)", FILE, _shown(root),
+                    "mlflow: %s is not uploaded: the artifacts of the run are stored at %s, and "
+                    "MLflow's server does not write there itself; start the server with "
+                    "mlflow server --serve-artifacts", FILE, _shown(root),
                 )  # fmt: skip
                 return Refused(ARTIFACT_STORE)
             self._client.put(f"{folder}/{FILE}", page, "text/html")
         except Unavailable as error:
             return TryLater(error.reason, error.after_s)
         except Rejected as error:
-            _log.warning("mlflow: %s was refused: %s", FILE, error.message)
+            _log.warning("mlflow: the server rejected the file %s: %s", FILE, error.message)
             return Refused(REFUSED)
         return Delivered()
 
@@ -127,7 +128,7 @@ class MlflowDestination(Destination):
             refused += self._log(run_id, points[at : at + _MAX_METRICS])
         if not refused:
             return {}
-        _log.warning("mlflow: %d points were refused, one of them: %s", len(refused), refused[0])
+        _log.warning("mlflow: %d points were rejected; first reason: %s", len(refused), refused[0])
         return {REFUSED: len(refused)}
 
     def _log(self, run_id: str, points: list[dict[str, Any]]) -> list[str]:
@@ -155,7 +156,7 @@ class MlflowDestination(Destination):
             if ended:
                 self._run.end(ended)
         except Rejected as error:  # the points were accepted
-            _log.warning("mlflow: tags or the status were refused: %s", error.message)
+            _log.warning("mlflow: tags or the status of the run were rejected: %s", error.message)
 
 
 class _RunDeleted(Exception):
@@ -167,7 +168,7 @@ def make(site: DestinationContext) -> MlflowDestination:
     settings = read_mlflow_settings(site.options.environ)
     if settings.is_login_readable:
         endpoint = settings.server.endpoint
-        _log.warning("mlflow: the login goes over plain http to %s: use https", endpoint)
+        _log.warning("mlflow: the login is sent unencrypted (http) to %s: use https", endpoint)
     client, report = MlflowClient(settings.server), None
     if site.options.tracker_report:
         report_client = MlflowClient(settings.server)

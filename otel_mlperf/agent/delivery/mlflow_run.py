@@ -77,7 +77,9 @@ class MlflowRun:
                 self._describe()
                 self._reopen()
             except Rejected as error:  # points can be sent in any case
-                _log.warning("mlflow: the description of the run was refused: %s", error.message)
+                _log.warning(
+                    "mlflow: parameters or tags of the run were rejected: %s", error.message
+                )
         return self._id
 
     def artifacts(self) -> str:
@@ -87,7 +89,7 @@ class MlflowRun:
         except Rejected as error:
             raise Unavailable(error.message, _RETRY_S) from error
         if not self._id:
-            raise Unavailable(f"the run is not at {self._settings.server.endpoint} yet")
+            raise Unavailable(f"the run does not exist yet at {self._settings.server.endpoint}")
         return "" if self.is_gone() else str(self._get()["info"]["artifact_uri"])
 
     def is_gone(self) -> bool:
@@ -113,8 +115,8 @@ class MlflowRun:
             return found
         if not self._creates_run:
             raise Unavailable(
-                f"the run is not at {self._settings.server.endpoint} yet: the agent of rank 0 "
-                "creates it"
+                f"the run does not exist yet at {self._settings.server.endpoint}: the agent of "
+                "rank 0 creates the run"
             )
         # Reuse a run that an agent created before it was killed, or whose response did not arrive.
         made = self._search(experiment, MADE_TAG, run_id)
@@ -140,8 +142,8 @@ class MlflowRun:
         found = self._experiment_of(name)
         if known and known != found:  # MLflow's own client refuses this as well
             raise Unavailable(
-                f"MLFLOW_EXPERIMENT_ID is {known}, but experiment {name!r} of "
-                f"MLFLOW_EXPERIMENT_NAME has the id {found}",
+                f"MLFLOW_EXPERIMENT_ID is {known}, but the experiment {name!r} in "
+                f"MLFLOW_EXPERIMENT_NAME has the id {found}; unset one of the two variables",
                 _RETRY_S,
             )
         return found
@@ -198,7 +200,11 @@ class MlflowRun:
         params = params_of(facts.params)
         for key in params.keys() & current.keys():
             if params[key] != current[key]:
-                _log.warning("mlflow: parameter %s stays what it was at the server", key)
+                _log.warning(
+                    "mlflow: parameter %s keeps its earlier value: MLflow does not change "
+                    "parameters",
+                    key,
+                )
         new = {key: text for key, text in params.items() if key not in current}
         try:
             self._log_entries("params", new)

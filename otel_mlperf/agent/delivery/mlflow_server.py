@@ -98,9 +98,9 @@ _OF_CONTENT: Final = (400, 409, 413, 422)
 _FOR_NOW: Final = (408, 425, 429)
 _ADVICE: Final = {
     401: "check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
-    403: "the login may not do that",
-    404: "is MLFLOW_TRACKING_URI an MLflow server?",
-    405: "is MLFLOW_TRACKING_URI an MLflow server?",
+    403: "the login has no permission for this call",
+    404: "check that MLFLOW_TRACKING_URI is the address of an MLflow server",
+    405: "check that MLFLOW_TRACKING_URI is the address of an MLflow server",
 }
 
 
@@ -168,7 +168,7 @@ class MlflowClient:
         message = self._errors.clean(str((content or {}).get("message", "")))
         advice = "" if code and status == 404 else _ADVICE.get(status, "")
         if status < 400:
-            advice = "that is no answer of an MLflow server; redirects are not followed"
+            advice = "this is not the answer of an MLflow server; redirects are not followed"
         detail = ": ".join(part for part in (advice, message) if part)
         answered = f"{self._endpoint} answered {status} to {call}"
         answered += f": {detail}" if detail else ""

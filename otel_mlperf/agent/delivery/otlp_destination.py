@@ -92,7 +92,7 @@ class OtlpDestination(Destination):
         if now - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now
             _log.warning(
-                "%s: the server took a request but refused %d of it: %s",
+                "%s: the server accepted a request, but rejected %d items of the request: %s",
                 signal, answer.rejected, answer.reason,
             )  # fmt: skip
 

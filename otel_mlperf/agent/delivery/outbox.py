@@ -65,7 +65,7 @@ class Outbox:
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             request = request_in(path)
             if request is None:
-                _log.warning("%s is no request: it is left alone", path)
+                _log.warning("%s is not a stored request: the file is skipped", path)
                 continue
             known = self._settled.get(request.number)
             if known and known.check == request.check:
@@ -222,12 +222,12 @@ class Outbox:
         except FileNotFoundError:
             return []
         except OSError as error:  # not a regular file of the agent
-            _log.warning("%s: %s; it is left out", path, error)
+            _log.warning("%s: %s; the file is ignored", path, error)
             return []
         parsed = [parse_outcome(line) for line in lines if line]
         # Requests whose outcome cannot be read are sent again, if their files still exist.
         if damaged := parsed.count(None):
-            _log.warning("%s: %d lines cannot be read; they are left out", path, damaged)
+            _log.warning("%s: %d damaged lines are ignored", path, damaged)
         return [outcome for outcome in parsed if outcome]
 
 

@@ -61,7 +61,9 @@ class ProviderDestination(Destination):
             return Delivered(_ANSWER.decode(connection.recv_bytes()))
         except (OSError, EOFError) as error:
             self._connections.pop(instance).close()
-            return TryLater(f"the process of rank {batch.resource[names.RANK]} left: {error!r}")
+            return TryLater(
+                f"the process of rank {batch.resource[names.RANK]} disconnected: {error!r}"
+            )
 
     def _connect(self, batch: Batch, instance: str) -> Connection | None:
         from multiprocessing.connection import Connection  # loaded only if needed

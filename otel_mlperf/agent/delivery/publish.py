@@ -73,7 +73,7 @@ class Publisher:
         try:
             write_readings(self._folder, self._groups, warnings)
         except OSError as error:
-            _log.info("publishing readings to the processes: %s", error)
+            _log.info("publishing readings to the processes failed: %s", error)
         return self._evaluator.held
 
     def _group(self, read: Read, now_ns: int) -> Group:
@@ -127,4 +127,4 @@ class SumsPublisher:
             try:
                 write_sums(str(path), journal.next, journal.holes, journal.sums)
             except OSError as error:
-                _log.info("publishing section sums to a process: %s", error)
+                _log.info("publishing section totals to a process failed: %s", error)

@@ -62,7 +62,7 @@ class _Call(threading.Thread):
     def __init__(self, batch: Batch, export: Callable[[Batch], Verdict]) -> None:
         super().__init__(name="otel_mlperf exporter", daemon=True)
         self.number, self._batch, self._export = batch.number, batch, export
-        self.verdict: Verdict | Exception = TryLater("the exporter ended its thread")
+        self.verdict: Verdict | Exception = TryLater("the exporter ended the thread of its call")
         self.start()
 
     def run(self) -> None:
@@ -101,10 +101,13 @@ class SdkDestination(Destination):
             self._call = _Call(batch, self._export)
         self._call.join(self._deadline_s)
         if self._call.is_alive():
-            return TryLater(f"the exporter has not returned for {self._deadline_s:g} s")
+            return TryLater(f"the exporter has not returned within {self._deadline_s:g} s")
         call, self._call = self._call, None
         if call.number != batch.number:
-            return TryLater("a call that hung has returned", 0.0)
+            return TryLater(
+                "an earlier call of the exporter, which had exceeded its deadline, has returned",
+                0.0,
+            )
         if isinstance(call.verdict, Exception):
             raise call.verdict
         return call.verdict
@@ -137,7 +140,7 @@ class SdkDestination(Destination):
                     self._scraped = ScrapedMetrics(self._exporter)
             except Exception as error:  # noqa: BLE001 - somebody else's code
                 self._is_broken = True
-                destination = f"exporter {self.name} of {self.signals[0]}"
+                destination = f"exporter {self.name} for {self.signals[0]}"
                 report_unusable(destination, f"{type(error).__name__}: {error}")
         return not self._is_broken
 
@@ -188,7 +191,7 @@ def _attempt(parts: Sequence[_Part], export: Callable[[Any], Any]) -> str:
         result = export([part.content for part in parts])
     except Exception as error:  # noqa: BLE001 - somebody else's code
         return f"the exporter raised {type(error).__name__}: {error}"
-    return "" if result in _SUCCESS else "the exporter reports a failure, without a reason"
+    return "" if result in _SUCCESS else "the exporter reported a failure without a reason"
 
 
 def _divide(parts: Sequence[_Part], export: Callable[[Any], Any]) -> int:
@@ -229,7 +232,9 @@ def find_exporter(
     group = EXPORTER_GROUPS["traces" if signal == "spans" else "metrics"]
     found = [*entry_points(group=group, name=name)]
     if not found:
-        raise ConfigError(f"no installed package has {name} among its entry points {group}")
+        raise ConfigError(
+            f"no installed package provides an entry point {name} in the group {group}"
+        )
 
     def make() -> Any:
         exporter = found[0].load()()

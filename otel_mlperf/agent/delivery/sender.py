@@ -88,12 +88,14 @@ class _Channel(threading.Thread):
             try:
                 self._deliver(request)
             except Exception:  # noqa: BLE001 - one batch must not end the way of all others
-                _log.exception("%s: batch %d cannot be delivered", self.account, request.number)
+                _log.exception(
+                    "%s: batch %d cannot be delivered and is dropped", self.account, request.number
+                )
                 self._outbox.settle(request, 0, {"internal": request.items})
         try:
             self._destination.close(self._signal)
         except Exception:  # noqa: BLE001 - somebody else's code
-            _log.exception("%s: closing it", self.account)
+            _log.exception("%s: closing the destination failed", self.account)
 
     def _next(self) -> WaitingRequest | None:
         with self._outbox.changed:
@@ -118,21 +120,24 @@ class _Channel(threading.Thread):
                 self._outbox.settle(request, request.items - missing, _bounded(lost, missing))
                 self._recovered()
             case Refused(reason):
-                self._warn("%s: a batch was refused: %s", reason)
+                self._warn("%s: a batch was rejected and is dropped: %s", reason)
                 self._outbox.settle(request, 0, {_label(reason): request.items})
             case TryLater(reason, after_s):
                 self._failures += 1
-                self._warn(f"%s: %s; kept, tried again ({self._failures} times so far)", reason)
+                self._warn(
+                    f"%s: %s; the batch is kept and retried ({self._failures} failures so far)",
+                    reason,
+                )
                 # Retry the same batch first: servers refuse metrics that are older than the last
                 # accepted ones.
                 self.stopping.wait(self._backoff.failed(after_s))
             case other:
-                raise TypeError(f"{other!r} is none of Delivered, Refused and TryLater")
+                raise TypeError(f"found {other!r}, expected Delivered, Refused or TryLater")
 
     def _recovered(self) -> None:
         self._backoff.succeeded()
         if self._failures:
-            _log.info("%s: delivered again after %d failures", self.account, self._failures)
+            _log.info("%s: delivery works again after %d failures", self.account, self._failures)
             self._failures = 0
 
     def _warn(self, message: str, reason: str) -> None:

@@ -76,7 +76,7 @@ class Upload:
         if child is None or (code := child.poll()) is None:
             return child is not None
         _log.warning(
-            "wandb: the upload has ended before the run (status %d), see %s", code, self._log_file
+            "wandb: the upload ended before the run (exit status %d); see %s", code, self._log_file
         )
         self._stop()
         self._again_s = time.monotonic() + _REST_S
@@ -101,7 +101,7 @@ class Upload:
                     start_new_session=True,
                 )
         except OSError as error:
-            _log.warning("wandb: no process can be started for the upload: %s", error)
+            _log.warning("wandb: the process for the upload cannot be started: %s", error)
 
     def _stop(self) -> None:
         if self._child is not None:

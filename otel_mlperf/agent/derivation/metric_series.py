@@ -270,7 +270,7 @@ def _histogram(points: Sequence[HistogramPoint | ExponentialPoint]) -> Data:
 
 
 def _user_gauge(name: str) -> Metric:
-    return Metric(name, "", "gauge", "Value as last logged.")
+    return Metric(name, "", "gauge", "Last logged value.")
 
 
 def _deltas(

@@ -100,7 +100,7 @@ class _Ring:
 
     def move(self) -> None:
         if os.stat(self._path).st_size < self._shape.size or self._words[Word.BEAT]:
-            raise ValueError(f"{self._path} has a reader, or no end")
+            raise ValueError(f"another process reads {self._path}, or the file is truncated")
         end = self._end_of_rows()
         # Rows that the previous poll has also seen are complete on any processor.
         until, self._seen = end if self._in_order else min(end, self._seen), end

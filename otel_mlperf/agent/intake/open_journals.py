@@ -75,7 +75,7 @@ class OpenJournals:
         """Restore truncated files, and switch to files that replace removed ones."""
         for journals in (self.readers, self.ended):
             for name in [name for name, reader in journals.items() if reader.is_cut]:
-                _log.warning("%s was cut short by somebody: what was not read of it is lost", name)
+                _log.warning("the journal %s was truncated: its unread rows are lost", name)
                 if not journals[name].mend():  # reading it would raise SIGBUS
                     self._cut.add(name)
                     journals.pop(name).close()
@@ -93,7 +93,9 @@ class OpenJournals:
         made.go_on_after(removed)
         removed.close()
         self.readers[name] = made
-        _log.info("%s was removed; it is read on in the file that was made again", name)
+        _log.info(
+            "the journal %s was removed; reading continues in the file that replaces it", name
+        )
 
     def remove_ended(self) -> None:
         """Close ended journals; remove their files, and those of truncated ones beyond repair."""

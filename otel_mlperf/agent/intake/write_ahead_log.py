@@ -80,7 +80,9 @@ class Log:
             raise StoreError(f"reading the events in {path}: {error.strerror}") from error
         events = list(self._events(data))
         if not events or events[-1][1] != size:
-            raise StoreError(f"reading the events in {path}: they are not what was written")
+            raise StoreError(
+                f"reading the events in {path}: the file differs from what was written"
+            )
         return [event for event, _ in events]
 
     def _events(self, text: bytes, at: int = 0) -> Iterator[tuple[Event, int]]:

@@ -105,7 +105,7 @@ class Agent:
             self._processor.apply(event)
             count += 1
         if count:
-            _log.info("went on after another agent: %d events replayed", count)
+            _log.info("continued the work of an earlier agent: %d events replayed", count)
         # Must run after the replay, which determines the read position of each journal.
         self._tail.resume(self._state)
         self._put_and_process(self._tail.missing(self._state))
@@ -128,7 +128,7 @@ class Agent:
         while True:
             began = time.monotonic()
             if not is_mine():
-                _log.warning("another agent serves the journals now: this one leaves")
+                _log.warning("another agent serves the journals now: this agent ends")
                 self._stop()
                 self._close()
                 return
@@ -300,7 +300,7 @@ class Agent:
             write_as_of(self.run_folder, self._host, self._until_ns[1])
         except (OSError, StoreError) as error:
             # Log text, not the exception, because the exception's frames reference mappings.
-            _log.warning("writing the run folder: %s", str(error))
+            _log.warning("writing the run folder failed: %s", str(error))
             return False
         return True
 

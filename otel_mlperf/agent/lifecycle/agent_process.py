@@ -67,7 +67,7 @@ def serve(
         quieten: lowers the priority of all threads but the given one (see ``Agent.run``).
     """
     if not is_own(folder):
-        _log.error("%s is not this user's alone: nothing in it is read", folder)
+        _log.error("other users can write to %s: no journal in this folder is read", folder)
         return 1
     for wait_s in (*_WAITS_S, 0.0):
         with (lock := lock or OnlyOne(folder)) as is_mine:
@@ -81,7 +81,7 @@ def serve(
             return 0
         time.sleep(wait_s)
     _log.error(
-        "giving up: what could not be stored stays in %s for otel-mlperf doctor --recover", folder
+        "giving up: data in %s could not be stored; run otel-mlperf doctor --recover", folder
     )
     return 1
 
@@ -102,7 +102,7 @@ def _serve_locked(
         except Exception:
             # Log it, because a process without a terminal shows no traceback.
             if _log.hasHandlers():
-                _log.exception("the agent failed; the journals stay for the next one")
+                _log.exception("the agent failed; the next agent reads the remaining journals")
             raise
 
 
@@ -114,7 +114,9 @@ def _make_run_folder(meta: JournalMeta) -> None:
     if not os.path.exists(os.path.join(meta.run_folder, RUN_FILE)) and not write_run_file(
         meta.run_folder, about
     ):
-        raise JournalError(f"storing the run {meta.run_id}: {meta.run_folder} is another run's")
+        raise JournalError(
+            f"storing the run {meta.run_id}: {meta.run_folder} belongs to another run"
+        )
 
 
 def run_in_thread(
@@ -144,7 +146,7 @@ def _run_thread(journal: Journal, meta: JournalMeta, environ: Mapping[str, str])
                         agent.run(lock.keeps)
         remove_if_empty(folder)
     except Exception:  # noqa: BLE001 - a thread has no caller
-        _log.exception("the agent failed; what it had not read stays in the journal")
+        _log.exception("the agent failed; unread data remains in the journal")
 
 
 @contextlib.contextmanager

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _UNREAD = (
-    "its journal was gone before it was read to the end; up to half a second, on a busy machine "
-    "more, may be missing"
+    "the journal disappeared before it was read to its end; the last half second of data (more "
+    "on a busy machine) may be missing"
 )
 """Used if the agent ended with the user's program, e.g. in a container, so that the extent of the
 unread part is unknown."""
@@ -134,7 +134,9 @@ class EventProcessor:
         try:
             add_rows(journal.sums, np.frombuffer(rows, ROW_TYPE), journal.meta.latest_ns)
         except Exception:  # noqa: BLE001 - the rows themselves are derived all the same
-            _log.exception("%s: rows that could not be added up", journal.meta.rank)
+            _log.exception(
+                "rank %s: some rows could not be added to the section totals", journal.meta.rank
+            )
 
     def _leave(self, event: Left) -> None:
         self._state.finished.append(event.journal)
@@ -210,7 +212,9 @@ class EventProcessor:
                 self._scalars.add_rows(rows, journal.meta)
         except Exception:  # noqa: BLE001 - whatever it is, the next agent would meet it too
             # Drop these rows and count them as lost, because a replay would fail on them again.
-            _log.exception("%s: rows that could not be derived are lost", journal.meta.rank)
+            _log.exception(
+                "rank %s: some rows could not be processed and are lost", journal.meta.rank
+            )
             journal.fresh = journal.held = journal.payloads = b""
             journal.steps_awaiting_gpu = {}
             lost = len(rows_of_kind(waiting, Kind.SECTION))

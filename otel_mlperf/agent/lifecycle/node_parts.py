@@ -50,7 +50,7 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
     try:
         return load_state(path)
     except StoreError as error:
-        _log.warning("%s; kept as %s.bad", error, path)
+        _log.warning("%s; the file is renamed to %s.bad", error, path)
         path.replace(path.with_suffix(".bad"))
         # Continue after all numbers that the lost state may have used, because a part or request
         # with a used number would be treated as a repetition.

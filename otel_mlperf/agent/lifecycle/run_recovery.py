@@ -118,7 +118,10 @@ def folders_to_read(run: RunFolder | None) -> list[Path]:
         StoreError: on Windows, which has no locks that show which runs are still served.
     """
     if IS_WINDOWS:
-        raise StoreError("recovering runs: Windows cannot; do it on a machine that records runs")
+        raise StoreError(
+            "recovering runs: not possible on Windows; run this command on a machine that records "
+            "runs"
+        )
     if run is None:
         return folders_with_journals()
     # Only folders of this user, whoever owns the run folder, because journals of other users cannot
@@ -137,13 +140,13 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
     run_folder = run.path
     if (owner := run_folder.stat().st_uid) != user_id():
         raise StoreError(
-            f"delivering what waits of run {run.short_id}: {run_folder} is user {owner}'s; let "
-            "that user do it"
+            f"delivering unsent data of run {run.short_id}: {run_folder} belongs to user {owner}; "
+            "run this command as that user"
         )
     if _is_served(run):
         raise RunServed(
-            f"delivering what waits of run {run.short_id}: its agent still runs on this node and "
-            "delivers by itself; try again when it has ended"
+            f"delivering unsent data of run {run.short_id}: the agent of the run still runs on "
+            "this node and delivers the data itself; try again when the agent has ended"
         )
     options = read_stored_options(run_folder, environ)
     done = [_deliver(run_folder, place, options) for place in _folders_of_agents(run_folder)]
@@ -167,8 +170,8 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
     with claim_ended_folder(place) as is_left:
         if not is_left:
             raise RunServed(
-                f"delivering what waits of {place.name}: its agent runs, on another machine or in "
-                "another container; try again when it has ended"
+                f"delivering unsent data of {place.name}: its agent still runs on another machine "
+                "or in another container; try again when the agent has ended"
             )
         return _deliver_left(run_folder, place, options, _store_log(run_folder, place, options))
 

@@ -61,7 +61,7 @@ def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None
         if ranks.pids and (agent is None or agent.place != place):
             _Sampler(ranks, place, options, options.readings, proc).run(agent)
     except OSError as error:
-        _log.info("the sampler of %s ends: %s", journal.name, error)
+        _log.info("the GPU sampler of %s ends: %s", journal.name, error)
     finally:
         ranks.close()
         with contextlib.suppress(OSError):
@@ -125,7 +125,10 @@ class _Sampler:
             write_view(self._ranks.folder, self._ranks.name, view)
             with OnlyOne(self._ranks.folder, view.key + SAMPLER) as is_mine:
                 if is_mine:
-                    _log.info("%s: a sampler reads its GPUs", self._ranks.name)
+                    _log.info(
+                        "%s: a separate sampler reads the GPUs of this journal's process",
+                        self._ranks.name,
+                    )
                     self._serve(view)
         finally:
             self._gpus.close()

@@ -190,7 +190,7 @@ class TaskGpus:
             self.views = {name: view.devices for name, view in views.items()}
             return self._sampled(set(find_ids(own_devices or ())))
         except OSError as error:
-            _log.info("reading what samplers say: %s", error)
+            _log.info("reading the files of GPU samplers failed: %s", error)
             return []
 
     def close(self) -> None:

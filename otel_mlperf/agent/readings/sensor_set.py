@@ -75,7 +75,7 @@ class DirectSensor:
             measured = self._sensor.read()
         except Exception:  # noqa: BLE001 - a sensor must not stop the agent
             if not self._broken:
-                _log.exception("a pass of the %s sensor failed", self._labels[names.SAMPLER])
+                _log.exception("reading the %s sensor failed", self._labels[names.SAMPLER])
             self._broken, measured = True, []
         took_s = time.perf_counter() - began_s
         return [*measured, Measurement(names.SAMPLER_DURATION.name, self._labels, took_s)]
@@ -200,7 +200,7 @@ def _add_gpus(
 def _add_brought(machine: SensorSet, surroundings: Surroundings) -> None:
     for name, sensor in find_brought_sensors(surroundings).items():
         if name in {*READING_SOURCES, TASK_GPUS, "agent"}:
-            _log.warning("a sensor of another package is called %s, as one of ours: left out", name)
+            _log.warning("a sensor of another package is ignored: its name %s is built in", name)
             continue
         machine.sources[name] = TimedSensor(name, sensor)
         machine.metrics[name] = partial(getattr, sensor, "metrics")

@@ -38,7 +38,7 @@ _UNITS: Final = {
 
 
 NOTHING_COMPARED: Final = (
-    "the runs have no step and no section outside steps in common: nothing was compared"
+    "nothing was compared: the runs have no steps and no sections outside steps in common"
 )
 
 
@@ -87,8 +87,8 @@ def parse_bound(told: str) -> Bound:
         value = float(match["value"]) * _UNITS[match["unit"]]
     except (ValueError, KeyError):
         raise UsageError(
-            f"--max {told!r}: write it as train.step.p95=20ms or samples_per_s>=1000; "
-            f"units are {', '.join(unit for unit in _UNITS if unit)}"
+            f"--max {told!r}: expected a bound such as train.step.p95=20ms or samples_per_s>=1000; "
+            f"units: {', '.join(unit for unit in _UNITS if unit)}"
         ) from None
     return Bound(told, match["name"], match["sign"] != ">=", value, match["unit"])
 
@@ -101,7 +101,7 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
     """
     value = _find(run, bound.name)
     is_kept = value <= bound.value if bound.is_highest else value >= bound.value
-    text = f"{bound.told}: it is {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
+    text = f"{bound.told}: measured {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
     return Verdict(bound.name, "ok" if is_kept else "breach", text)
 
 
@@ -125,11 +125,15 @@ def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdic
 def _judge(change: TimeChange, tolerance: float) -> Verdict:
     interval = change.usual if change.by == "usual" else change.mean
     if interval is None:
-        text = "new" if change.before_ns is None else "unclear: too few steps or calls to tell"
+        text = "unclear: too few steps or calls"
+        if change.before_ns is None:
+            text = "new"
+        elif change.after_ns is None:
+            text = "only in the baseline"
         is_breach = change.before_ns is None and change.share > max(MATTERS, tolerance)
         return Verdict(change.name, "breach" if is_breach else "warn", f"{change.name} is {text}")
     text = (
-        f"{change.name} takes {interval.ratio:+.1%} "
+        f"{change.name} changed by {interval.ratio:+.1%} "
         f"({interval.low:+.1%} … {interval.high:+.1%}): {change.word}{_times(change)}"
     ).replace("%", " %")
     is_slower = change.word == "slower" and interval.low > tolerance
@@ -169,8 +173,8 @@ def _find(run: RunMeasures, name: str) -> float:
     times = (*run.times, *run.calls)
     known = [time.name.replace(" ", "_") for time in times] + sorted(run.numbers)
     raise UsageError(
-        f"--max {name}: run {run.short_id} has nothing of that name; it has {', '.join(known)}, "
-        f"and of a time {', '.join(_STATISTICS)}"
+        f"--max {name}: run {run.short_id} contains no figure of this name; available figures: "
+        f"{', '.join(known)}; suffixes for times: {', '.join(_STATISTICS)}"
     )
 
 

@@ -219,4 +219,4 @@ def _nothing(column: str, runs: Sequence[RunMeasures]) -> str:
             *(*run.numbers, *run.result, *run.last, *run.params),
         )
     )
-    return f"column {column}: no run has it; available: {', '.join(known) or 'nothing'}"
+    return f"column {column}: no run has this column; available: {', '.join(known) or 'none'}"

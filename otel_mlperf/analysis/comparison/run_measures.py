@@ -117,13 +117,13 @@ def read_baseline(file: str | Path) -> RunMeasures:
         found = msgspec.json.decode(text).get("format", 0)
         if found > FORMAT:
             raise StoreError(
-                f"reading {file}: it has format {found}, this version knows {FORMAT}; "
-                "upgrade otel-mlperf"
+                f"reading {file}: the file has format {found}, this version of otel-mlperf "
+                f"supports {FORMAT}; upgrade otel-mlperf"
             )
         return msgspec.json.decode(text, type=RunMeasures)
     except (OSError, ValueError, AttributeError, msgspec.DecodeError) as error:
         raise StoreError(
-            f"reading {file}: {error}; write it with "
+            f"reading {file}: {error}; write the baseline file with "
             f"otel-mlperf compare RUN --write-baseline {file}"
         ) from error
 
@@ -174,8 +174,8 @@ def measure_window(run: RunFolder, window: int) -> RunMeasures:
     if not kernels.windows:
         ((known,),) = store.rows("SELECT count(*) FROM windows WHERE rank = 0")
         raise NoSuchWindow(
-            f"looking for profiler window {window} of run {run.short_id}: it has {known}; "
-            f"otel-mlperf kernels {run.short_id} shows them"
+            f"looking for profiler window {window} of run {run.short_id}: the run has {known} "
+            f"profiler windows; list them with otel-mlperf kernels {run.short_id}"
         )
     return RunMeasures(
         id=run.facts.id,

@@ -68,17 +68,17 @@ _READINGS: Final = (
     _Wanted("memory", "Process memory", names.PROCESS_MEMORY, ((names.PROCESS_ROLE, "main"),)),
     _Wanted(
         "cuda",
-        "PyTorch's allocator: given out",
+        "Memory allocated by PyTorch",
         names.CUDA_MEMORY,
         ((names.CUDA_MEMORY_STATE, "allocated"),),
     ),
     _Wanted("gpu-memory", "Device memory", names.GPU_MEMORY_USAGE),
-    _Wanted("gpu-busy", "Devices busy", names.GPU_UTILIZATION),
+    _Wanted("gpu-busy", "Device utilization", names.GPU_UTILIZATION),
     _Wanted("gpu-power", "Device power", names.HW_POWER),
     _Wanted("gpu-heat", "Device temperature", names.HW_TEMPERATURE),
     _Wanted(
         "cpu",
-        "Host processors busy",
+        "Host CPU utilization",
         names.SYSTEM_CPU_UTILIZATION,
         ((names.CPU_MODE, "idle"),),
         is_rest=True,
@@ -192,7 +192,7 @@ def _together(lines: list[Line]) -> Line:
             pieces.setdefault(at, []).append((point[0], point[1], point[2]))
     times = sorted(pieces)
     return Line(
-        name=f"mean of {len(lines)}",
+        name=f"mean of {len(lines)} lines",
         time_ns=times,
         min=[min(low for low, _, _ in pieces[at]) for at in times],
         mean=[sum(mean for _, mean, _ in pieces[at]) / len(pieces[at]) for at in times],

@@ -59,7 +59,7 @@ def lay_grid(first_ns: int, last_ns: int, every_ns: int) -> Grid:
     if count > _MAX:
         minutes = every_ns // MINUTE_NS
         raise UsageError(
-            f"--every {minutes}m: {count:,} periods from the run's begin to its end, and {_MAX:,} "
-            "are the most: give a longer one"
+            f"--every {minutes}m: the run would be divided into {count:,} periods, at most "
+            f"{_MAX:,} are possible; choose longer periods"
         )
     return Grid(origin_ns, every_ns, offset_s, count)

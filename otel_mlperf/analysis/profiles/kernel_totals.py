@@ -188,16 +188,16 @@ def _no_window(run: RunFolder, store: Store, rank: int | None) -> str:
     if unread := len(find_unread(run, store, rank)):
         many = f"{unread:,} windows are" if unread > 1 else "1 window is"
         return (
-            f"{tried}: {many} still being read; try again in a moment, or, where no agent runs any "
-            f"more, otel-mlperf doctor {run.short_id} --recover"
+            f"{tried}: {many} still being read; try again in a moment. If the agent has ended: "
+            f"otel-mlperf doctor {run.short_id} --recover"
         )
     others = Store(run.path).rows("SELECT DISTINCT rank FROM windows ORDER BY rank")
     if others:
         known = ", ".join(str(other) for (other,) in others)
-        return f"{tried}: there are none; ranks {known} have some"
+        return f"{tried}: this rank has none; windows exist for ranks {known}"
     return (
-        f"{tried}: there are none; record one with torch_profile() or trace_handler(), or give the "
-        "path of a trace"
+        f"{tried}: the run has none; record a window with torch_profile() or trace_handler(), or "
+        "pass the path of a trace"
     )
 
 

@@ -85,12 +85,12 @@ def _no_such_step(
     which = f"{phase} step {number}" if phase else f"step {number}"
     tried = f"looking for {which} in the profiler windows of {looked_at}"
     if not known:
-        return f"{tried}: they know of no step; record some with otel_mlperf.steps()"
+        return f"{tried}: they contain no steps; declare steps with otel_mlperf.steps()"
     of_phase: dict[str, set[int]] = {}
     for step in known:
         of_phase.setdefault(step.phase, set()).add(step.number)
     there = ", ".join(f"{name or 'step'} {_listed(of)}" for name, of in of_phase.items())
-    return f"{tried}: it was not profiled; profiled steps are {there}"
+    return f"{tried}: this step was not profiled; profiled steps: {there}"
 
 
 def _listed(numbers: Iterable[int]) -> str:
@@ -115,8 +115,8 @@ def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents
     events = _recorded(store, chosen) if first.phase else _annotated(store, chosen)
     if not events.events:
         raise NoSuchStep(
-            f"looking for the events of {first.name}: they had to make room for newer ones when "
-            "the run folder reached its size; its totals are left: --by step"
+            f"looking for the events of {first.name}: they were deleted for newer events when the "
+            "run folder reached its size limit; totals of the step remain: --by step"
         )
     return events
 

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 
 REMEDIES: Final = {
-    "another profiler was running": "let one run at a time, or join it with om.trace_handler()",
-    "the program had not imported torch": "import torch before the window begins",
-    "windows before have made the process grow too far": "record fewer or shorter windows",
+    "another profiler was running": "run one profiler at a time, or attach om.trace_handler() to "
+    "the program's own profiler",
+    "the program had not imported torch": "import torch before the window starts",
+    "earlier windows have increased the process memory too much": "record fewer or shorter windows",
     "CUDA graphs crash under a profiler with CUDA before 12.6": "use CUDA 12.6 or later",
     "the trace could not be recorded or written": "see the program's stderr",
-    "it ended before their first step": "begin earlier: with a smaller wait; count steps, not "
-    "epochs, where no step has an epoch",
+    "the run or block ended before the first step of the window": "start the window earlier "
+    "(smaller wait); count steps instead of epochs if the steps have no epoch",
 }
 """Remedy for each reason why a window was not recorded."""
 _METRICS: Final = (
@@ -145,7 +146,7 @@ def _without_steps(
     of = len(window.steps) + len(missing)
     named = ", ".join(missing[:_MAX_NAMES]) + (", …" if len(missing) > _MAX_NAMES else "")
     rank = min(other.rank for other in others if set(missing) & set(other.steps))
-    what = f"{named}, which rank {rank} has"
+    what = f"{named}, which rank {rank} recorded"
     loss = Loss(
         kind=RANK_STEP,
         missing=len(missing),
@@ -153,7 +154,9 @@ def _without_steps(
         start_ns=window.start_ns,
         end_ns=window.start_ns + window.duration_ns,
         what=what,
-        words=f"{len(missing)} of {of} steps are not in the window of rank {window.rank}: {what}",
+        words=(
+            f"{len(missing)} of {of} steps are missing in the window of rank {window.rank}: {what}"
+        ),
     )
     ratio = min(known.ratio, 1 - len(missing) / of)
     return replace(known, ratio=ratio, is_complete=False, losses=[*known.losses, loss])

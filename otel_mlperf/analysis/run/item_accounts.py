@@ -59,7 +59,9 @@ def read_accounts(folder: Path) -> Accounts:
         try:
             of_node = msgspec.json.decode(read_regular(file), type=Accounts)
         except (OSError, ValueError) as error:  # invalid JSON, other fields, or not text
-            raise StoreError(f"reading {file}: {error}; move it away to read the rest") from error
+            raise StoreError(
+                f"reading {file}: {error}; move the file away to read the other data"
+            ) from error
         for signal, destinations in of_node.items():
             for destination, account in destinations.items():
                 # Summed over the files, because the agent on each node writes its own file.

@@ -148,5 +148,6 @@ def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
         len(existing) > _MAX_RANKS_LISTED
     )
     return NoSuchRun(
-        f"looking for rank {rank} of run {run.short_id}: its ranks are {known or 'not known'}"
+        f"looking for rank {rank} of run {run.short_id}: the run has ranks "
+        f"{known or 'not yet known'}"
     )

@@ -116,7 +116,7 @@ class StoredRun:
             StoreError: a file of the run cannot be read.
         """
         if name not in TABLES:
-            raise NoSuchTable(f"reading table {name!r}: there are {', '.join(TABLES)}")
+            raise NoSuchTable(f"reading table {name!r}: no such table; tables: {', '.join(TABLES)}")
         columns = [column.name for column in TABLES[name]]
         order = [column for column in ("start_ns", "time_ns", "rank") if column in columns]
         return self._query(
@@ -151,6 +151,6 @@ def _needed(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise MissingPackage(
-            f"making a table of {package}: it is not installed ({error}); 'pip install {package}', "
-            "or take to_arrow()"
+            f"converting to a table of {package}: {package} is not installed ({error}); "
+            f"'pip install {package}', or use to_arrow()"
         ) from error

@@ -88,6 +88,6 @@ def _missing(run: RunFolder, rows: list[dict[str, Any]], wanted: str | None) -> 
         else ""
     )
     return (
-        f"{tried}: its spans were not kept; those of {len(rows):,} requests were{ids_text}: "
-        f"--request 1 to {len(rows)} shows one of them"
+        f"{tried}: this request was not sampled; {len(rows):,} sampled requests have "
+        f"spans{ids_text}: show them with --request 1 to --request {len(rows)}"
     )

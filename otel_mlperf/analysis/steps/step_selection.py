@@ -88,8 +88,7 @@ def _no_such_steps(store: Store, run: RunFolder, numbers: tuple[int, int], phase
     )
     existing = ", ".join(f"{name} {least} to {most}" for name, least, most in phases) or "none"
     return (
-        f"looking for {phase} {which} of run {run.short_id}: there is none; "
-        f"the steps that ended are {existing}"
+        f"looking for {phase} {which} of run {run.short_id}: not found; completed steps: {existing}"
     )
 
 
@@ -109,7 +108,7 @@ def no_such_step(
     store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
 ) -> str:
     """Return the text of the error for a requested step, with the steps that exist."""
-    which = f"{phase} step {number}" if number is not None else f"a kept {phase} step"
+    which = f"{phase} step {number}" if number is not None else f"a sampled {phase} step"
     tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""
     phases = store.rows(
@@ -120,8 +119,8 @@ def no_such_step(
         return f"{tried}: no step has ended in this run; see otel-mlperf summary {run.short_id}"
     if all(name != phase for name, *_ in phases):
         return (
-            f"{tried}: its steps are of {', '.join(name for name, *_ in phases)}; what happened "
-            f"outside steps is in otel-mlperf summary {run.short_id}"
+            f"{tried}: the run has only steps of phase {', '.join(name for name, *_ in phases)}; "
+            f"for work outside steps, see otel-mlperf summary {run.short_id}"
         )
     existing = ", ".join(
         f"{name} {first} to {last} on {ranks} rank{'s' * (ranks != 1)}"
@@ -134,7 +133,7 @@ def no_such_step(
     lost = item_accounts.sections_lost(item_accounts.read_accounts(run.path)) if within else 0
     if lost:
         return (
-            f"{tried}: it was lost, with others: {lost:,} sections found no room in shared memory; "
-            f"see otel-mlperf doctor {run.short_id}"
+            f"{tried}: this step was lost: {lost:,} sections were dropped because the journal in "
+            f"shared memory was full; see otel-mlperf doctor {run.short_id}"
         )
-    return f"{tried}: there is none; the steps that ended are {existing}"
+    return f"{tried}: not found; completed steps: {existing}"

@@ -43,8 +43,8 @@ def shown(name: str) -> str:
 
 
 def shown_around(name: str, phase: str) -> str:
-    """Return the displayed name of an enclosing section; ``no span`` for the step itself."""
-    return "no span" if name == names.step_span(phase) else shown(name)
+    """Return the displayed name of an enclosing section; ``the step itself`` for the step."""
+    return "the step itself" if name == names.step_span(phase) else shown(name)
 
 
 def share_of_passes(steps: StepFigures) -> float:

@@ -28,4 +28,6 @@ def chosen_phase(run: RunFolder, store: Store, asked: str) -> str | None:
     if phase in phases:
         return phase
     known = ", ".join([*phases, *[names.REQUEST] * has_requests]) or "none yet"
-    raise NoSuchPhase(f"looking for phase {asked!r} in run {run.short_id}: it has {known}")
+    raise NoSuchPhase(
+        f"looking for phase {asked!r} in run {run.short_id}: the run has phases {known}"
+    )

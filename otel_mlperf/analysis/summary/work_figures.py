@@ -24,7 +24,7 @@ FORMULAS: Final = {
     "matrix products, convolutions and attention, forward and one backward pass; a multiplication "
     "and an addition are two)",
     "flops_per_parameter": "flops_per_step / parameters",
-    "flops_per_s": "operations of those steps / their time, of one rank",
+    "flops_per_s": "operations of the counted steps / duration of these steps, per rank",
     "mfu": "flops_per_s / peak_flops_per_s (MFU: Chowdhery et al., PaLM, 2022, appendix B)",
     "six_nd_flops_per_step": "6 x (parameters - embedding) x tokens of a step (6ND: Kaplan et al., "
     "Scaling Laws for Neural Language Models, 2020): transformers, without attention over the text",

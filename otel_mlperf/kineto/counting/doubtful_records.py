@@ -186,7 +186,7 @@ def _halves(trace: Trace) -> list[Loss]:
     if len(alone) <= TOLERATED_SHARE * many:
         return []
     time = trace.flows.time_ns[alone]
-    what = "of autograd, one end each"
+    what = "autograd arrows with only one end"
     return [Loss(ARROW, len(alone), many, int(time.min()), int(time.max()), what=what)]
 
 

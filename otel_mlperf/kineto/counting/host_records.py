@@ -79,7 +79,7 @@ def find_lost_numbers(trace: Trace, window: tuple[int, int]) -> list[Loss]:
         return []
     known = frozenset().union(*(part.kinds for part in parts))
     losses = [
-        Loss(kind, 1, 1, *window, what="none is there")
+        Loss(kind, 1, 1, *window, what="no such record exists")
         for field, kind in _REQUESTED.items()
         if kind not in known and trace.header.get(field) == 1
     ]
@@ -153,7 +153,7 @@ def find_lost_operators(trace: Trace) -> list[Loss]:
     if not len(owners) or lost.sum() <= TOLERATED_SHARE * len(ids):
         return []
     start = events.start_ns[np.flatnonzero(referring)[first[lost]]]
-    what = "of those that called the device"
+    what = "among operators that called the device"
     return [
         Loss(OPERATOR, int(lost.sum()), len(ids), int(start.min()), int(start.max()), what=what)
     ]

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from otel_mlperf.kineto.linking.linked_events import Links
     from otel_mlperf.kineto.trace_events import Trace
 
-NOT_CAPTURED: Final = "of a graph unlike any captured"
-CONTRADICTED: Final = "of a graph like several captured, whose operators differ"
-NO_OPERATOR: Final = "captured in no operator"
+NOT_CAPTURED: Final = "belong to a graph that matches no capture"
+CONTRADICTED: Final = "belong to a graph that matches several captures with different operators"
+NO_OPERATOR: Final = "were captured outside operators"
 _NODE: Final = "graph node id"
 _Pieces = tuple[tuple[bool, str], ...]
 """For each piece of work of a replay: whether it is a copy, and its name."""

@@ -54,24 +54,24 @@ _TEXTS: Final = {
     KERNEL: "launched kernels have no record",
     COPY: "launched copies have no record",
     MEMSET: "launched memsets have no record",
-    GRAPH: "graph launches have no record of the device",
+    GRAPH: "graph launches have no device record",
     GRAPH_NODE: "kernels of graph launches have no record",
     LAUNCH: "device records have no launch",
-    CORRELATION: "device records bear the correlation of something else",
-    DUPLICATE: "records are there twice",
-    EARLY: "device records begin before their launch",
+    CORRELATION: "device records have a wrong correlation id",
+    DUPLICATE: "records occur twice",
+    EARLY: "device records start before their launch",
     LATE: "device records end after the call that waited for them",
     DEVICE_DURATION: "device records have no duration",
-    HOST_DURATION: "records of the host have no duration",
-    ARROW: "arrows are missing",
+    HOST_DURATION: "host records have no duration",
+    ARROW: "flow arrows are missing",
     OPERATOR: "operators and annotations have no record",
     ALLOCATION: "allocations have no record",
     FRAME: "Python frames have no record",
-    FRAMES_END: "operators run after the last Python frame that has a record",
+    FRAMES_END: "operators run after the last recorded Python frame",
     HOST: "operators, annotations and allocations have no record",
     STEP: "steps have no annotation",
     TIMELESS: "device records have no usable time",
-    RANKS: "device records are of several ranks in one file, whose devices share a number",
+    RANKS: "device records belong to several ranks in one file, whose devices share a number",
 }
 
 
@@ -82,7 +82,8 @@ def format_loss(loss: Loss, begin_ns: int) -> str:
     when = f"between {begin} and {end} ms" if begin != end else f"at {begin} ms"
     if loss.of_part:
         is_all = loss.missing >= loss.of_part
-        when = f"{'all' if is_all else f'{loss.missing / loss.of_part:.0%} of those'} {when}"
+        share = "all" if is_all else f"{100 * loss.missing / loss.of_part:.0f} % of the"
+        when = f"{share} records {when}"
     where = "" if loss.stream is None else f"stream {loss.stream} of device {loss.device}, "
     return f"{loss.missing:,} of {loss.of:,} {_TEXTS[loss.kind]}{more} ({where}{when})"
 

@@ -24,35 +24,35 @@ _MAGIC: Final = (
     (b"BZh", "it is compressed with bzip2; unpack it with `bunzip2`"),
     (b"\x28\xb5\x2f\xfd", "it is compressed with Zstandard; unpack it with `unzstd`"),
     (b"\x04\x22\x4d\x18", "it is compressed with lz4; unpack it with `unlz4`"),
-    (b"7z\xbc\xaf", "it is a 7z archive; unpack it and name the traces in it"),
+    (b"7z\xbc\xaf", "it is a 7z archive; unpack the archive and pass the traces"),
     (b"version https://git-lfs", "it is a pointer of Git LFS; fetch the file with `git lfs pull`"),
     (b"<", "it is a web page or XML; download the file itself"),
 )
-_EXPORT: Final = "a Chrome trace of the same program is what torch.profiler exports"
-_NSYS: Final = f"it is a report of Nsight, which has no export to a Chrome trace; {_EXPORT}"
+_EXPORT: Final = "export a Chrome trace of the same program with torch.profiler"
+_NSYS: Final = f"it is a report of Nsight, which cannot export Chrome traces; {_EXPORT}"
 _XPLANE: Final = (
-    "it is a profile of XLA (XSpace); name the `*.trace.json.gz` in its folder, or record with "
-    "JAX's create_perfetto_trace=True and name `perfetto_trace.json.gz`"
+    "it is a profile of XLA (XSpace); pass the `*.trace.json.gz` in the same folder, or record "
+    "with JAX's create_perfetto_trace=True and pass `perfetto_trace.json.gz`"
 )
 _PERFETTO: Final = (
     "it is a trace of Perfetto in protobuf; convert it with `traceconv json FILE NEW.json`"
 )
 _OTF2: Final = (
-    f"it is an OTF2 archive, as Score-P and rocprofv3 write; {_EXPORT}, or rocprofv3 with "
-    "`--output-format pftrace` and traceconv"
+    f"it is an OTF2 archive, as written by Score-P and rocprofv3; {_EXPORT}, or record with "
+    "rocprofv3 `--output-format pftrace` and convert with `traceconv json FILE NEW.json`"
 )
 _CHAKRA: Final = (
-    "it is an execution trace (Chakra), a graph of operators; name the Chrome trace that "
+    "it is an execution trace (Chakra), a graph of operators; pass the Chrome trace that "
     "torch.profiler exported in the same run"
 )
-_SQLITE: Final = f"it is an SQLite database, as `nsys export` and rocprofv3 write; {_EXPORT}"
-_SNAPSHOT: Final = f"it is a pickle, as memory snapshots of PyTorch are; {_EXPORT}"
+_SQLITE: Final = f"it is an SQLite database, as written by `nsys export` and rocprofv3; {_EXPORT}"
+_SNAPSHOT: Final = f"it is a pickle file, such as a memory snapshot of PyTorch; {_EXPORT}"
 _PROTON: Final = (
-    "it is a tree of Triton's Proton; proton.start(…, data='trace') records a Chrome trace"
+    "it is a tree of Triton's Proton; record a Chrome trace with proton.start(…, data='trace')"
 )
 _ROCPROF: Final = (
-    "it is the JSON of rocprofv3; record with `--output-format pftrace` and convert that with "
-    f"`traceconv json FILE NEW.json`; {_EXPORT}"
+    "it is the JSON of rocprofv3; record with `--output-format pftrace` and convert the result "
+    f"with `traceconv json FILE NEW.json`, or {_EXPORT}"
 )
 _SPEEDSCOPE: Final = f"it is a sampled profile for Speedscope; {_EXPORT}"
 _BINARY: Final = (
@@ -110,7 +110,9 @@ def find_foreign(path: Path, head: bytes) -> str:
     if head.startswith(b"PK\x03\x04"):
         return _archive("zip", path, _zip_members(path))
     if encoding := _encoding(head):
-        return f"its text is {encoding}; convert it with `iconv -f {encoding} -t UTF-8 FILE > NEW`"
+        return (
+            f"its encoding is {encoding}; convert it with `iconv -f {encoding} -t UTF-8 FILE > NEW`"
+        )
     known = (description for magic, description in _MAGIC if head.startswith(magic))
     binary = (description for pattern, description in _BINARY if pattern.match(head))
     named = (description for ending, description in _ENDINGS.items() if path.name.endswith(ending))
@@ -138,15 +140,15 @@ def _archive(kind: str, path: Path, members: list[str], is_whole: bool = True) -
     least = "" if is_whole else "at least "
     many = f"{least}{len(members):,} file{'s' * (len(members) != 1)}"
     files = f"of {many} ({shown}{more})" if members else "of files"
-    files += "" if is_whole else ", whose end was not found"
+    files += "" if is_whole else ", whose end is missing"
     traces = [name for name in members if _TRACE.fullmatch(name)] or members
     unpack = f"{_UNPACK[kind]} {shlex.quote(str(path))}"
     if not traces or not f"{unpack} {traces[0]}".isprintable():
-        return f"it is a {kind} archive {files}; unpack it and name the traces in it"
+        return f"it is a {kind} archive {files}; unpack the archive and pass the traces"
     read = f"otel-mlperf kernels {shlex.quote('./' * traces[0].startswith('-') + traces[0])}"
     return (
-        f"it is a {kind} archive {files}; unpack it and read one trace: `{unpack} && {read}`; "
-        "`otel-mlperf import` reads several"
+        f"it is a {kind} archive {files}; unpack the archive and read one trace: `{unpack} && "
+        f"{read}`; for several traces, use `otel-mlperf import`"
     )
 
 

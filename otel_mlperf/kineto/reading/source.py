@@ -186,7 +186,7 @@ def _open_regular(path: Path) -> int:
         fd = open_to_read(path)
     except OSError as error:
         raise TraceError(
-            f"cannot read the trace {path}: {error.strerror}; name a .json or .json.gz file"
+            f"cannot read the trace {path}: {error.strerror}; pass a .json or .json.gz file"
         ) from error
     except ValueError as error:
         raise TraceError(f"cannot read the trace {str(path)!r}: {error}") from error
@@ -197,7 +197,7 @@ def _open_regular(path: Path) -> int:
     kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a special file")
     raise TraceError(
         f"cannot read the trace {path}: it is {kind}, not a regular file; "
-        "name a .json or .json.gz file"
+        "pass a .json or .json.gz file"
     )
 
 

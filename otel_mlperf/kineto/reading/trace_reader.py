@@ -126,9 +126,9 @@ def _no_events(path: Path, source: TraceSource, damage: DamageLog, fields: Field
         reason = "it is empty"
     else:
         kinds = ", ".join(sorted({item.kind for item in damage.all()} - {"truncated"}))
-        reason = 'it has no list "traceEvents"' + (f" ({kinds})" if kinds else "")
+        reason = 'it contains no list "traceEvents"' + (f" ({kinds})" if kinds else "")
     return TraceError(
-        f"cannot read the trace {path}: {reason}; name a file that torch.profiler has exported"
+        f"cannot read the trace {path}: {reason}; pass a file that was exported by torch.profiler"
     )
 
 
@@ -164,8 +164,8 @@ def each_detail(trace: Trace, rows: Sequence[int]) -> Iterator[tuple[int, dict[s
             known = trace.names[trace.events.name[row]]
             if isinstance(name, str) and not _is_called(clean_text(name, {}), known):
                 raise TraceError(
-                    f"cannot read the trace {trace.path} again: at byte {position} is not "
-                    "the event that was there before; import it anew"
+                    f"cannot read the trace {trace.path} again: the event at byte {position} has "
+                    "changed; import the trace again"
                 )
             args = entry.get("args")
             yield row, args if isinstance(args, dict) else {}

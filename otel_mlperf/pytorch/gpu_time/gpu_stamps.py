@@ -306,5 +306,5 @@ class GpuStamps:
         self._open.clear()
         self._whole.clear()
         self._count("error")
-        warn_once("GPU time of sections is not measured any more: %s: %s",
+        warn_once("GPU time of sections is no longer measured: %s: %s",
                   type(error).__name__, error)  # fmt: skip

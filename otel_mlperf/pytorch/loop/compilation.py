@@ -103,7 +103,7 @@ def watch_compilation(dynamo: ModuleType) -> None:
             weave(dynamo.reset, _watch, _GATE)
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise compiles all the same
         raise_foreign(error)
-        warn_once("compilation by this torch cannot be seen from outside: %s", error)
+        warn_once("compilation cannot be observed with this version of torch: %s", error)
 
 
 def _attributes(about: Any = None, *_: object) -> dict[str, str]:

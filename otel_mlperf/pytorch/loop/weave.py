@@ -93,7 +93,7 @@ def see(what: str, put: Callable[[], object]) -> None:
         put()
     except Exception as error:  # noqa: BLE001 - a torch that is built otherwise trains all the same
         raise_foreign(error)
-        warn_once("%s of this torch cannot be seen from outside: %s", what, error)
+        warn_once("%s cannot be observed with this version of torch: %s", what, error)
 
 
 def _in_class(tree: ast.Module) -> ast.Module:
@@ -107,7 +107,7 @@ def _find(definition: ast.FunctionDef, inner: str) -> ast.FunctionDef:
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == inner:
             return node
-    raise TypeError(f"{definition.name} makes no function {inner}")
+    raise TypeError(f"{definition.name} defines no function {inner}")
 
 
 def _compiling(torch: object) -> str:
@@ -118,7 +118,7 @@ def _compiling(torch: object) -> str:
         except AttributeError:
             continue
         return f"torch.{path}"
-    raise TypeError("this torch does not say when it compiles")
+    raise TypeError("this version of torch does not report whether it is compiling")
 
 
 def hide(gate: Gate, torch: object) -> None:

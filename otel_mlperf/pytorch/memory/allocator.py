@@ -104,7 +104,7 @@ class Allocator:
             if is_foreign(error):
                 raise
             self._is_broken = True  # a version of torch that behaves differently
-            warn_once("memory of the CUDA allocator is not read: %s: %s",
+            warn_once("the memory of the CUDA allocator cannot be read: %s: %s",
                       type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:
@@ -184,7 +184,7 @@ at_begin.append(_begin)
 
 
 _OF_TORCH: Final = "/torch/"
-UNKNOWN: Final = "not known: OTEL_MLPERF_CUDA_MEMORY_HISTORY says how many entries are kept"
+UNKNOWN: Final = "unknown: set OTEL_MLPERF_CUDA_MEMORY_HISTORY to the number of recorded entries"
 
 
 class AllocationHistory:
@@ -215,7 +215,7 @@ class AllocationHistory:
         except Exception as error:
             if is_foreign(error):
                 raise
-            warn_once("the history of CUDA memory is not kept: %s: %s",
+            warn_once("the history of CUDA memory cannot be recorded: %s: %s",
                       type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:

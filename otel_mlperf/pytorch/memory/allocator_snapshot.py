@@ -136,7 +136,7 @@ def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
         make_folder(folder)
         base = _free(folder, meta.rank)
     except OSError as error:
-        log.warning("the allocator's state is not written: %s", error)
+        log.warning("the state of the CUDA allocator cannot be written: %s", error)
         return None
     device, snapshot = torch.cuda.current_device(), cache(torch.cuda.memory._snapshot)
     pieces: dict[str, Callable[[], bytes]] = {
@@ -207,7 +207,7 @@ def _write_piece(name: str, make: Callable[[], bytes]) -> Path | None:
     except Exception as problem:  # noqa: BLE001 - the other pieces may work
         path.unlink(missing_ok=True)
         raise_foreign(problem)
-        log.warning("the allocator's state: %s is not written: %s", path.name, problem)
+        log.warning("the state of the CUDA allocator: %s cannot be written: %s", path.name, problem)
         return None
     return path
 
@@ -274,7 +274,9 @@ class OutOfMemory:
             path = write_allocator(self._recorder, torch, str(error))
             if path is not None:
                 section.set(**{names.CUDA_MEMORY_SNAPSHOT: f"{FOLDER}/{path.name}"})
-                log.warning("out of GPU memory: the allocator's state is in %s", path)
+                log.warning(
+                    "out of GPU memory: the state of the CUDA allocator is stored in %s", path
+                )
         except Exception as problem:  # noqa: BLE001 - the program's exception goes on
             internal_error(problem)
 

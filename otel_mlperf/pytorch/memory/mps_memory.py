@@ -59,7 +59,7 @@ class MpsMemory:
             if is_foreign(error):
                 raise
             self._is_broken = True  # a version of torch that behaves differently
-            warn_once("memory of MPS is not read: %s: %s", type(error).__name__, error)
+            warn_once("the memory of MPS cannot be read: %s: %s", type(error).__name__, error)
 
     def _set(self, metric: names.Metric, size: int) -> None:
         self._cells.set(metric.name, metric.unit, size)

@@ -71,7 +71,7 @@ class BatchSizes:
     def __str__(self) -> str:
         lines = [_HEAD, *map(_line, self.trials)]
         if self.best is None:
-            return "\n".join([*lines, "none fits"])
+            return "\n".join([*lines, "no batch size fits"])
         other_sizes = [str(size) for size in self.as_good if size != self.best]
         equal = f" (within the noise: {', '.join(other_sizes)})" if other_sizes else ""
         return "\n".join([*lines, f"largest {self.largest}, fastest {self.best}{equal}"])
@@ -143,7 +143,7 @@ def _checked(sizes: Iterable[int]) -> list[int]:
     except TypeError:
         known = []
     if not known or known[0] < 1:
-        raise ValueError("find_batch_size(): sizes are expected to be whole numbers of at least 1")
+        raise ValueError("find_batch_size(): sizes: expected whole numbers of at least 1")
     return known
 
 

@@ -263,7 +263,7 @@ class ModelWork:
         recorder.stepping.busy_ns = time.monotonic_ns()
 
     def _warn(self, error: UncountableError) -> None:
-        warn_once("operations of %s are not known: %s", self.name, error)
+        warn_once("the operations of %s cannot be counted: %s", self.name, error)
 
     def __repr__(self) -> str:
         return f"<ModelWork {self.name} {self.parameters:,} parameters>"

@@ -119,8 +119,8 @@ _LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
 _SILENT: Final = "99"
 _SAFE_CUDA: Final = (12, 6)
 NO_EVENTS: Final = (
-    "the trace has no event of the GPU: either nothing ran there, or CUPTI was refused (another "
-    "profiler holds it: nsys, ncu, DCGM; or the driver wants more rights)"
+    "the trace has no GPU events: either nothing ran on the GPU, or CUPTI was not available "
+    "(used by another profiler such as nsys, ncu or DCGM, or not permitted by the driver)"
 )
 
 
@@ -177,7 +177,7 @@ def quiet() -> Iterator[None]:
 
 
 _GROWTH_BYTES: Final = 256 << 20
-_GAVE_WAY: Final = "the program has started a profiler of its own: the window ends where it began"
+_GAVE_WAY: Final = "the program has started a profiler of its own: the window ends at that time"
 _PATIENCE_S: Final = 5.0
 """Maximum wait of another thread's profiler until our step has ended, in seconds."""
 Skipped = Literal["busy", "no_torch", "memory", "cuda_graphs", "failed", "not_reached"]
@@ -223,8 +223,8 @@ class Capture:
         """Start the profiler's warm-up; return the reason if that fails, else None."""
         self._thread, self._resident = get_ident(), resident_bytes()
         if WindowGrowth.bytes > _GROWTH_BYTES:
-            warn_once("profiler windows have made the process grow by %d MiB: no more of them",
-                      WindowGrowth.bytes >> 20)  # fmt: skip
+            warn_once("profiler windows have increased the memory of the process by %d MiB: "
+                      "further windows are skipped", WindowGrowth.bytes >> 20)  # fmt: skip
             return "memory"
         with self._section(names.SPAN_PROFILER_START):
             try:
@@ -245,7 +245,7 @@ class Capture:
                       "profiled")  # fmt: skip
             return "cuda_graphs"
         if not profiler_lock.claim(self):
-            warn_once("another profiler is running in this process: a window is left out")
+            warn_once("another profiler is running in this process: a profiler window is skipped")
             return "busy"
         kinds, self.activities, self.problem = choose_activities(self._schedule.activities)
         if self.problem:
@@ -327,7 +327,7 @@ class Capture:
         if not was_recording:
             return None
         if self.is_lost or not has_started(profiler.profiler.kineto_results):
-            warn_once("another profiler has taken over a window: it is lost")
+            warn_once("another profiler has replaced the running one: a profiler window is lost")
             return None
         path = write_trace(profiler.export_chrome_trace, folder, name)
         if len(self.activities) > 1 and not has_device_events(path):

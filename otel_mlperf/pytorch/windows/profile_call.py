@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
     from otel_mlperf.settings.profile_schedule import Schedule
 
-_NO_RUN = "torch_profile() with a schedule needs an active run, whose steps it counts"
+_NO_RUN = "torch_profile() with a schedule requires an active run"
 
 
 class Profiling:
@@ -107,7 +107,7 @@ class BlockProfiling(Profiling):
         from otel_mlperf.pytorch.windows.window_end import count_skipped, seen_steps_of
 
         if self._capture is not None:
-            warn_once("torch_profile(): it was started before, and goes on")
+            warn_once("torch_profile(): already started, this call has no effect")
             return
         self._pid, self._recorder = os.getpid(), active()
         self._capture = capture = Capture(self._schedule, self._recorder, self.stop)

@@ -75,8 +75,8 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
             place = folder / f"{name.replace('.', f'-{os.getpid()}.', 1)}{TRACE_SUFFIX}"
     except OSError as error:
         raise StoreError(
-            f"writing a profiler trace to {folder}: {error.strerror}; make room there, or make it "
-            "writable"
+            f"writing a profiler trace to {folder}: {error.strerror}; free disk space, or make the "
+            "folder writable"
         ) from error
     try:
         # Not synced: the training process waits, and a trace has hundreds of megabytes.
@@ -87,7 +87,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
         if is_foreign(error):
             raise  # e.g. a TimeoutError of the program
         raise StoreError(
-            f"writing the profiler trace {place}: {error.strerror}; make room there"
+            f"writing the profiler trace {place}: {error.strerror}; free disk space"
         ) from error
     return place
 
@@ -137,6 +137,6 @@ def _check(trace: Path, folder: Path) -> None:
         room = os.statvfs(folder)
         free = room.f_bavail * room.f_frsize
         raise StoreError(
-            f"writing a profiler trace to {folder}: torch left {size:,} bytes that are no "
-            f"whole trace, {free:,} bytes are free there; make room"
+            f"writing a profiler trace to {folder}: torch wrote an incomplete trace of "
+            f"{size:,} bytes, {free:,} bytes are free; free disk space"
         )

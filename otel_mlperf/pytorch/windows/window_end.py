@@ -147,7 +147,11 @@ def end_window(
             describe(recorder, trace, number, facts)
         except OSError as error:
             raise_foreign(error)
-            warn_once("a profiler window stays where it is (%s): %s", trace, error)
+            warn_once(
+                "a profiler window cannot be added to the run; its trace stays at %s: %s",
+                trace,
+                error,
+            )
     if trace is not None:
         _count(recorder, names.PROFILE_WINDOWS)
     return WindowEnd(trace, number, reason)

@@ -104,8 +104,8 @@ class WindowPlan:
         if is_last:
             self.finish()
         elif self._capture.must_end:
-            log.info("a profiler window is cut: it has about %d events, or another profiler begins",
-                     self._schedule.events)  # fmt: skip
+            log.info("a profiler window is ended early: the limit of %d events is reached, or "
+                     "another profiler starts", self._schedule.events)  # fmt: skip
             self.finish(is_cut=True)
 
     def stop(self) -> None:
@@ -117,7 +117,7 @@ class WindowPlan:
         self._is_stopped = True
         self._finish_early()
         if not self._turns:
-            log.info("a profiler schedule ended before its first window: %s", self._schedule)
+            log.info("a profiler schedule ended before the first window: %s", self._schedule)
             self._skip("not_reached")
 
     def finish(self, *, is_cut: bool = False) -> None:
@@ -169,7 +169,7 @@ class WindowPlan:
 
     def _prepare(self) -> None:
         if "torch" not in sys.modules:
-            warn_once("the program has not imported torch: there is nothing to profile")
+            warn_once("the program has not imported torch: nothing is profiled")
             self._skip("no_torch")
             return
         capture = Capture(self._schedule, self._recorder, lambda: self.finish(is_cut=True))

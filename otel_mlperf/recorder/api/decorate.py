@@ -48,7 +48,7 @@ def decorate(handle: Recordable, function: Any, wrap_function: Callable[[Any, An
     if isinstance(function, staticmethod | classmethod):
         return type(function)(decorate(handle, function.__func__, wrap_function))
     if inspect.isclass(function) or not callable(function):
-        warn_once("span() decorates functions; %r is left as it is", function)
+        warn_once("span() decorates only functions; %r is not recorded", function)
         return function
     name = handle.name
     if name is None:

@@ -325,7 +325,7 @@ class Phase(_Frame):
 
             close = difflib.get_close_matches(str(self._name), names.PHASES, 1)
             hint = f": did you mean {close[0]!r}?" if close else f"; its steps count as {phase}"
-            warn_once(f"phase({self._name!r}) is none of {', '.join(names.PHASES)}{hint}")
+            warn_once(f"phase({self._name!r}): expected one of {', '.join(names.PHASES)}{hint}")
         before = recorder.registry.phase
         opened = None
         try:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from otel_mlperf.recorder.instruments.instrument_series import SeriesInUse
 
 _MOST_INSTRUMENTS: Final = 2000
-_TOO_MANY = "more than %d instruments: later ones count as '%s'; put what varies into labels"
+_TOO_MANY = (
+    "more than %d instruments: further instruments are counted as '%s'; use labels for parts of a "
+    "name that vary"
+)
 
 
 class Instrument(InstrumentSeries):
@@ -255,7 +258,7 @@ _instruments: dict[str, Any] = {}
 def _instrument(kind: type[_Made], name: Any, unit: Any) -> _Made:
     text = safe_name_text(name)
     if text == UNNAMED:
-        warn_once(f"{kind.kind}(): a name is expected; without one it counts as '{UNNAMED}'")
+        warn_once(f"{kind.kind}(): a name is required; this instrument is counted as '{UNNAMED}'")
     return one_of(_instruments, kind, text, unit)
 
 
@@ -283,14 +286,18 @@ def one_of(instruments: dict[str, Any], kind: type[Kind], text: str, unit: Any, 
     if not isinstance(instrument, kind):
         other = f"{text}.{make.kind}"
         warn_once(
-            "%s is a %s already; the %s is published as %s", text, instrument.kind, make.kind, other
+            "%s already exists as a %s; the %s is published as %s",
+            text,
+            instrument.kind,
+            make.kind,
+            other,
         )
         again = instruments.get(other)
         instrument = again if isinstance(again, kind) else make(other, unit_text, *more)
         instruments[other] = instrument
     if instrument.unit != unit_text:
         warn_once(
-            f"{text} counts in '{instrument.unit}' already; the unit '{unit_text}' is left out"
+            f"{text} already has the unit '{instrument.unit}'; the unit '{unit_text}' is ignored"
         )
     found: Kind = instrument
     return found

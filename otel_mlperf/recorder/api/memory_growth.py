@@ -25,10 +25,10 @@ _MOST_ROWS: Final = 50
 _MAX_STORED: Final = 500
 """Maximum number of stored results per recording; limits the file to some megabytes."""
 _NOTHING: Final = "nothing was recorded at one of the two points"
-_FAILED: Final = "it could not be worked out: the log says why"
-_NO_TENSORS: Final = "tensors: this PyTorch does not say what they hold"
+_FAILED: Final = "the growth could not be computed: see the log"
+_NO_TENSORS: Final = "tensors: this version of PyTorch does not report their storage"
 _NO_SITES: Final = (
-    "allocation sites: tracemalloc is off, as it is from the first memory_growth() of a point on"
+    "allocation sites: tracemalloc is off; the first memory_growth() of a point stops it"
 )
 _Counts = dict[str, list[int]]
 """Count and bytes by name."""
@@ -94,7 +94,7 @@ def memory_growth(since: MemoryPoint) -> MemoryGrowth:
         if is_compiling():
             return MemoryGrowth(missing=[_NOTHING])
         if not _is_point(since):
-            return MemoryGrowth(missing=["there was no memory_point() to count from"])
+            return MemoryGrowth(missing=["no memory_point() was passed"])
         recorder = active()
         if recorder is None or not since.counted:
             return MemoryGrowth(missing=[_NOTHING])
@@ -107,7 +107,7 @@ def memory_growth(since: MemoryPoint) -> MemoryGrowth:
 def _is_point(given: Any) -> bool:
     is_one = isinstance(given, MemoryPoint)
     if not is_one:
-        warn_once("memory_growth(%s): a memory_point() is expected", type(given).__name__)
+        warn_once("memory_growth(%s): expected a memory_point()", type(given).__name__)
     return is_one
 
 
@@ -261,11 +261,12 @@ def _store(growth: MemoryGrowth, recorder: Recorder) -> None:
     number = kept[MemoryPoint] = kept.get(MemoryPoint, 0) + 1
     if number > _MAX_STORED:
         warn_once(
-            "memory_growth(): the first %s of a process are kept in the run folder", _MAX_STORED
+            "memory_growth(): only the first %s results of a process are stored in the run folder",
+            _MAX_STORED,
         )
         return
     try:
         append_growth(recorder.meta.run_folder, recorder.meta.pid, growth)
     except OSError as error:
         raise_foreign(error)
-        warn_once("what memory_growth() told is not kept: %s", error)
+        warn_once("the result of memory_growth() cannot be stored: %s", error)

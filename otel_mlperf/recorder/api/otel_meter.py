@@ -186,9 +186,9 @@ def _section_of(context: Any) -> Any:
 def _made(kind: type[Any], name: Any, unit: Any, scope: Labels) -> Any:
     text = safe_name_text(name)
     if text == UNNAMED:
-        warn_once(f"a {kind.kind} of OpenTelemetry without a name counts as '{UNNAMED}'")
+        warn_once(f"an OpenTelemetry {kind.kind} without a name is counted as '{UNNAMED}'")
     if text in _OWN or text.startswith(_OURS):
-        warn_once(f"the {kind.kind} {text} has the name of another metric here: it is published as "
+        warn_once(f"the {kind.kind} {text} has the name of a built-in metric: published as "
                   f"{names.user_metric(text)}")  # fmt: skip
         text = names.user_metric(text)
     return one_of(_instruments, kind, text, unit, scope)

@@ -40,8 +40,8 @@ def _is_free(provider: Any, ours: type[Any], kind: str, signals: str) -> bool:
     if type(provider).__name__ in _PROXIES:
         return True
     if not isinstance(provider, ours):
-        warn_once(f"provider='install': the application has a {kind} provider already; it is left "
-                  f"alone, and {signals} of other libraries go there")  # fmt: skip
+        warn_once(f"provider='install': the application already has a {kind} provider, which is "
+                  f"kept; {signals} of other libraries go to that provider")  # fmt: skip
     return False
 
 
@@ -63,6 +63,6 @@ def _install_propagators(environ: Mapping[str, str]) -> None:
     offered = {entry.name: entry for entry in entry_points(group="opentelemetry_propagator")}
     for name in names:
         if name not in offered and name != "none":
-            warn_once(f"the propagator {name!r:.40} is not installed: it is left out")
+            warn_once(f"the propagator {name!r:.40} is not installed and is ignored")
     chosen = [offered[name].load()() for name in names if name in offered]
     propagate.set_global_textmap(CompositePropagator(chosen))

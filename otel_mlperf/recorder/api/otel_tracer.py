@@ -141,7 +141,10 @@ class JournalTracer(Tracer):
                 extra.attributes = safe_attributes(attributes)
             else:
                 kind_of_attributes = type(attributes).__name__
-                warn_once(f"the span {text!r}: attributes are a {kind_of_attributes}, left out")
+                warn_once(
+                    f"the span {text!r}: found attributes of type {kind_of_attributes}, expected a "
+                    "mapping; ignored"
+                )
         return section
 
 

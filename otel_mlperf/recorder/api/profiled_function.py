@@ -21,7 +21,7 @@ def known_profile(requested: Any) -> str:
     if requested is None:
         return ""
     if requested == LineProfile.kind and (why := why_no_lines()):
-        warn_once("span(profile='lines') is recorded without: %s", why)
+        warn_once("span(profile='lines') is recorded without a line profile: %s", why)
         return ""
     if requested in PROFILES:
         if requested == "memory":
@@ -30,7 +30,9 @@ def known_profile(requested: Any) -> str:
             has_memray()  # imports memray now instead of in the first profiled call
         return str(requested)
     kinds = ", ".join(PROFILES)
-    warn_once("span(profile=%.40r): it is one of %s; recorded without", requested, kinds)
+    warn_once(
+        "span(profile=%.40r): expected one of %s; recorded without a profile", requested, kinds
+    )
     return ""
 
 
@@ -38,12 +40,12 @@ def profile_for(function: Any, profile: str) -> str:
     """Return ``profile`` if calls of a function can be profiled so; else empty, with a warning."""
     plain = getattr(function, "__func__", function)  # of a static or class method
     if profile and (inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)):
-        warn_once("span(profile=) is for blocks, functions and coroutines; %r is a generator: "
-                  "it is recorded without", function)  # fmt: skip
+        warn_once("span(profile=…) supports blocks, functions and coroutines; the generator %r "
+                  "is recorded without a profile", function)  # fmt: skip
         return ""
     if has_lines(profile) and not _is_plain_python(plain):
-        warn_once("span(profile='lines') is for functions written in Python; %r is none: it is "
-                  "recorded without", function)  # fmt: skip
+        warn_once("span(profile='lines') supports only functions written in Python; %r is "
+                  "recorded without a profile", function)  # fmt: skip
         return ""
     return profile
 

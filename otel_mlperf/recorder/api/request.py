@@ -97,6 +97,6 @@ def _bound(within_s: Any) -> Mapping[str, Any]:
     if within_s is None:
         return {}
     if isinstance(within_s, bool) or not isinstance(within_s, int | float) or not within_s > 0:
-        warn_once("request(): within_s is %r, expected seconds; no bound is held", within_s)
+        warn_once("request(): within_s is %r, expected seconds; no time limit is applied", within_s)
         return {}
     return {names.SECTION_BOUND: float(within_s)}

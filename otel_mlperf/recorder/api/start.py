@@ -85,7 +85,7 @@ def start(
                 f"starting a run: {_current.name!r} ({_current.id[:8]}) is still active in this "
                 "process; stop() it first, or use 'with start(...)'"
             )
-        log.warning("the run %r is finished, because another one starts", _current.name)
+        log.warning("the run %r is finished because another run starts", _current.name)
         _current.stop()
     text = safe_name_text(name or script_name())
     if settings.disabled or not _can_record() or _is_left_out():
@@ -124,12 +124,12 @@ def _can_record() -> bool:
     """Return whether this process and interpreter can record; warn if not."""
     if IS_WINDOWS:
         warn_once("otel_mlperf records on Linux and macOS: on Windows nothing is recorded, "
-                  "and runs of other machines can be read")  # fmt: skip
+                  "but runs of other machines can be read")  # fmt: skip
         return False
     if in_subinterpreter():
         # File locks belong to a process: two recorders in one would share their locks.
-        warn_once("otel_mlperf records in a process's main interpreter only: nothing is "
-                  "recorded in this one")  # fmt: skip
+        warn_once("otel_mlperf records only in the main interpreter of a process: nothing is "
+                  "recorded in this subinterpreter")  # fmt: skip
         return False
     return True
 
@@ -155,7 +155,7 @@ def _checked_params(params: Any) -> dict[str, Any]:
     if params is not None and not isinstance(params, Mapping):
         raise ConfigError(
             f"start(): params is a {type(params).__name__}, expected a mapping of names to values "
-            "(vars(arguments), say)"
+            "(e.g. vars(arguments))"
         )
     return dict(params or {})
 
@@ -187,7 +187,7 @@ def _take_over(
     assert run._taken_over is not None
     # Except the profiler schedule, which may still be set: windows are planned at steps.
     if replace(settings, profile=run._recorder.config.profile) != run._recorder.config:
-        warn_once("settings given to start() come too late under 'otel-mlperf run': "
+        warn_once("settings passed to start() have no effect under 'otel-mlperf run': "
                   "set OTEL_MLPERF_* variables")  # fmt: skip
     run._recorder.stepping.set_next_number(step)
     if run._recorder.meta.rank == 0:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _NESTED = (
-    "a step was opened inside a step of the same phase: the outer one counts, the inner one is "
-    "recorded as a plain section"
+    "a step was opened inside a step of the same phase: only the outer step counts, the inner "
+    "step is recorded as a plain section"
 )
 _UNENTERED = (
-    "a step() was made and never entered: write 'with step():', or call mark_step() where there "
-    "is no block"
+    "step() was called, but never entered: write 'with step():', or call mark_step() if there is "
+    "no block"
 )
 
 
@@ -207,7 +207,7 @@ def _joined(values: dict[str, Any], more: tuple[Any, ...]) -> dict[str, Any]:
         else:
             # Show the type only: printing a tensor would wait for the GPU.
             warn_once(
-                f"log(): values are given by name, loss=0.1; a {type(given).__name__} is none"
+                f"log(): found a {type(given).__name__}, expected keyword arguments, e.g. loss=0.1"
             )
     return values
 

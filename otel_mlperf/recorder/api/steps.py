@@ -98,7 +98,7 @@ def steps(
             f"steps(): accumulate is {accumulate!r}, expected a whole number of at least 1"
         )
     if total is not None and not isinstance(total, int | float):
-        raise ValueError(f"steps(): total is {total!r}, expected how many steps there will be")
+        raise ValueError(f"steps(): total is {total!r}, expected the number of planned steps")
     return Steps(iterable, accumulate, samples, tokens, total)
 
 
@@ -153,7 +153,7 @@ class _Turns:
                 self._count = 0
                 self._step = recorder.stepping.begin()
                 if self._step is None:
-                    warn_once("steps() inside a step of the same phase: the outer step counts")
+                    warn_once("steps() inside a step of the same phase: only the outer step counts")
             if self._of.accumulate > 1 and self._step is not None:
                 number = {names.MICRO_STEP: self._count}
                 self._micro = recorder.sections.enter(names.SPAN_MICRO_STEP, names.OTHER, number)

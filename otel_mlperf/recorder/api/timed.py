@@ -89,7 +89,9 @@ def timed(name: Any, /) -> Any:
 
 def _wrapped(name: str, function: Any) -> Any:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        warn_once("timed() is for functions and coroutines; %r is a generator: use span()", name)
+        warn_once(
+            "timed() supports functions and coroutines; for the generator %r, use span()", name
+        )
         return function
     if inspect.iscoroutinefunction(function):
 

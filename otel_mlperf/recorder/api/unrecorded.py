@@ -16,12 +16,12 @@ from otel_mlperf.recorder.lifecycle.run_identity import detect_identity
 from otel_mlperf.settings.load_config import load_config
 
 _TEXT = (
-    "%s ran, but no run was started: nothing was recorded. Call start() before it, or run the "
-    "script as 'otel-mlperf run SCRIPT'; OTEL_SDK_DISABLED=true says that it is meant"
+    "%s ran, but no run was started: nothing was recorded. Call start() first, or run the "
+    "script as 'otel-mlperf run SCRIPT'; if this is intended, set OTEL_SDK_DISABLED=true"
 )
 _LEFT_OUT = (
     "%s in a child process of multiprocessing: nothing is recorded there. start() at the top of a "
-    "module records in the first process alone: call it in the function that the child runs"
+    "module records only in the first process: call start() in the function that the child runs"
 )
 
 

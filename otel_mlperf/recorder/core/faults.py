@@ -82,7 +82,7 @@ def internal_error(error: BaseException) -> None:
         if now >= _Faults.next_log_ns:
             _Faults.next_log_ns = now + _MINUTE_NS
             log.warning(
-                "recording failed inside otel_mlperf, %d times so far; the program goes on",
+                "recording failed inside otel_mlperf, %d times so far; the program continues",
                 _Faults.total,
                 exc_info=(type(error), error, error.__traceback__),
             )

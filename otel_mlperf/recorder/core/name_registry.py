@@ -26,8 +26,8 @@ ALL: Final = "all"
 OUTSIDE = frozenset((names.CHECKPOINT, names.PHASE, names.EPOCH, names.PROFILER))
 """Categories that belong to the run's trace even inside a step."""
 TOO_MANY_NAMES = (
-    "more than %d section names: later ones are recorded as 'other'; put what varies into "
-    "attributes, not into the name"
+    "more than %d section names: further names are recorded as 'other'; use attributes for parts "
+    "of a name that vary"
 )
 
 

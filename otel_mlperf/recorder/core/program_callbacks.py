@@ -41,7 +41,7 @@ class Callbacks(Generic[C]):
         """
         if not callable(callback):
             raise ConfigError(
-                f"{self._name}({callback!r}): a function of {self._arguments} is expected"
+                f"{self._name}({callback!r}): expected a function of {self._arguments}"
             )
         self.all = (*self.all, callback)
         return callback

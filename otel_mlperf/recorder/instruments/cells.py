@@ -44,10 +44,12 @@ Labels = tuple[tuple[str, str], ...]
 _OWN: Final = names.user_metric("")
 OVERFLOW: Final[Labels] = ((names.OVERFLOW, "true"),)
 _TOO_MANY = (
-    "more than %d label sets, or than the journal has cells for: later ones of a name are added up "
-    "in one series labelled %s=true; a label should have few values"
+    "more than %d label sets, or more than fit into the journal: further label sets of a name are "
+    "summed in one series labelled %s=true; use labels with few values"
 )
-_NO_CELL = "no cell is left in the journal: counters and aggregated sections are lost, and counted"
+_NO_CELL = (
+    "the journal has no room for more series: further counters and aggregated sections are lost"
+)
 
 FACTOR = -float(1 << HISTOGRAM_SCALE)
 """Factor of the bucket key: ``log2(value) * FACTOR // 1`` is the float -(bucket index + 1).

@@ -44,7 +44,9 @@ HUGE = 1 << 1024
 """Integer beyond the range of floats, used as a limit that rejects all values."""
 
 S = TypeVar("S")
-_TOO_MANY = "more than {} label sets of {}: later ones are added up in one labelled {}=true"
+_TOO_MANY = (
+    "more than {} label sets of {}: further label sets are summed in one series labelled {}=true"
+)
 
 
 class Bound:
@@ -95,9 +97,9 @@ class InstrumentSeries:
         try:
             number = plain_number(self.name, value)
             if number < 0 and self.low == 0:
-                warn_once(f"{self.name}: a negative value is left out; {self.remedy}")
+                warn_once(f"{self.name}: a negative value is ignored; {self.remedy}")
             if isinstance(value, float) and not isfinite(value):
-                warn_once(f"{self.name}: {value} is left out; log() records such values")
+                warn_once(f"{self.name}: {value} is ignored; use log() for such values")
             recorder = active()
             if recorder is None or not self.low <= number <= MOST:
                 return
@@ -181,7 +183,10 @@ class LabelSets(Generic[S]):
         try:
             if isinstance(more, Mapping):
                 return {**more, **labels}
-            warn_once(f"{self._name}: labels are given by name, lang='de'; {more!r:.40} is none")
+            warn_once(
+                f"{self._name}: expected labels as keyword arguments, e.g. lang='de'; found "
+                f"{more!r:.40}"
+            )
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
         return labels
@@ -232,9 +237,9 @@ def plain_number(name: str, value: Any) -> float:
         if not hasattr(value, "is_cuda") and hasattr(value, "item"):  # NumPy and similar libraries
             return float(value.item())
     except OverflowError:
-        warn_once(f"{name} got an integer that no float can hold; left out")
+        warn_once(f"{name}: an integer too large for a float is ignored")
         return nan
     except (TypeError, ValueError):  # several numbers, or no number
         pass
-    warn_once(f"{name} got a {type(value).__name__}, plain numbers are expected; left out")
+    warn_once(f"{name}: found a {type(value).__name__}, expected a plain number; ignored")
     return nan

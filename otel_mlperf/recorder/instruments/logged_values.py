@@ -65,14 +65,14 @@ class Values:
         except (TypeError, ValueError, OverflowError):  # several numbers, or too large for a float
             number = None
         if number is None:
-            warn_once(f"log(): {name} is a {type(value).__name__}, numbers are expected; left out")
+            warn_once(f"log(): {name} is a {type(value).__name__}, expected a number; ignored")
         else:
             self.write(now, number, where)
 
     def _tensor(self, name: str, tensor: Any, now: int, where: Where) -> None:
         if tensor.numel() != 1:
-            warn_once(f"log(): {name} is a tensor of {tensor.numel()} values, one is expected; "
-                      "left out")  # fmt: skip
+            warn_once(f"log(): {name} is a tensor of {tensor.numel()} values, expected a single "
+                      "value; ignored")  # fmt: skip
         elif tensor.device.type == "cpu":
             self.write(now, float(tensor.detach()), where)
         elif tensor.device.type != "meta":

@@ -143,7 +143,7 @@ class HistogramSeries(InstrumentSeries):
 
     __slots__ = ()
     method = "record"
-    remedy = "its buckets are for values from zero on"
+    remedy = "its buckets cover values of at least zero"
 
     def record(self, value: float, /) -> None:
         """Count ``value``, which must not be negative."""
@@ -218,4 +218,4 @@ for _class in (CounterSeries, UpDownSeries, GaugeSeries, HistogramSeries):
 
 
 def _no_labels(labels: dict[str, Any], more: Any) -> HistogramSeries:
-    raise TypeError(f"a series has its labels: {', '.join(labels) or more!r} came too late")
+    raise TypeError(f"a series has fixed labels: {', '.join(labels) or more!r} is ignored")

@@ -115,8 +115,8 @@ class AgentWatch:
 
     def _give_up(self, why: object) -> None:
         self.is_impossible = True
-        warn_once("the agent cannot be started at all: %s; what is recorded stays in shared "
-                  "memory until 'otel-mlperf doctor --recover' reads it", why)  # fmt: skip
+        warn_once("the agent cannot be started at all: %s; recorded data remains in shared memory "
+                  "until you run 'otel-mlperf doctor --recover'", why)  # fmt: skip
 
     def _start_thread(self) -> None:
         if not self._has_room(room_here()):
@@ -161,12 +161,12 @@ class AgentWatch:
             if self._journal.is_removed:
                 make_private(os.path.dirname(self._journal.path))
                 self._journal.make_file_again()
-                warn_once("somebody has removed %s from shared memory (logging out does it where "
-                          "RemoveIPC=yes); it is there again, nothing is lost",
+                warn_once("the journal %s was removed from shared memory (for example at logout "
+                          "with RemoveIPC=yes); the file was created again, nothing is lost",
                           self._journal.path)  # fmt: skip
         except Exception as error:  # noqa: BLE001 - recording never raises
             raise_foreign(error)
-            warn_once("%s; it is tried again", error)
+            warn_once("%s; retried later", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
         """Return whether the agent's last heartbeat is too old; a new agent has a grace period."""
@@ -182,9 +182,9 @@ class AgentWatch:
             if is_served(Path(self._journal.path).parent):
                 return
             if len(self._starts) > _OFTEN:
-                warn_once("the agent has died %d times within an hour; it is started again, with "
-                          "pauses of up to %d minutes; agent/*/agent.log in the run folder may say "
-                          "why", _OFTEN, LONGEST_PAUSE_NS // 60_000_000_000)  # fmt: skip
+                warn_once("the agent has died %d times within an hour; restarts continue with "
+                          "pauses of up to %d minutes; for the cause, see agent/*/agent.log in the "
+                          "run folder", _OFTEN, LONGEST_PAUSE_NS // 60_000_000_000)  # fmt: skip
             self.start()
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)

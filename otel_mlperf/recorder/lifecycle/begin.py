@@ -124,8 +124,8 @@ def _join_provider(run: Run) -> None:
         join = upper("join")
     except ImportError as error:
         raise_foreign(error)
-        warn_once("provider='join' needs the SDK of OpenTelemetry (%s): sections stay in the run "
-                  "folder; pip install opentelemetry-sdk", error)  # fmt: skip
+        warn_once("provider='join' requires the OpenTelemetry SDK (%s): sections are stored in the "
+                  "run folder only; pip install opentelemetry-sdk", error)  # fmt: skip
     else:
         join(run)
 
@@ -209,7 +209,8 @@ def _within_room(meta: JournalMeta) -> JournalMeta:
             meta, resource={name: meta.resource[name] for name in by_size}
         )
     if dropped:
-        log.warning("OTEL_RESOURCE_ATTRIBUTES is too long: %d of %d are left out (%.200s)",
+        log.warning("OTEL_RESOURCE_ATTRIBUTES is too long: %d of %d attributes are ignored "
+            "(%.200s)",
                     len(dropped), len(dropped) + len(by_size), ", ".join(dropped))  # fmt: skip
     return meta
 

@@ -56,6 +56,6 @@ def start_time_ns() -> int:
     now = time.time_ns()
     if now >= EARLIEST_NS:
         return now
-    warn_once("the system's clock stands at 1970 or before: the run is recorded as if it had begun "
-              "at 01:00 on 1 January 1970; durations are right, set the clock")  # fmt: skip
+    warn_once("the system clock shows 1970 or earlier: the run is recorded with a start at 01:00 "
+              "on 1 January 1970; durations are correct; set the clock")  # fmt: skip
     return EARLIEST_NS

@@ -56,7 +56,7 @@ class ClosingCell:
         self._name, self._command, self._environ = os.path.basename(folder), command, environ
         # Imported by name from the notebook: this package does not require IPython.
         show: Any = importlib.import_module("IPython.display").display
-        line = f"{self._name} has ended: its summary comes here once all of it is stored"
+        line = f"{self._name} has ended: the summary appears here when all data is stored"
         self._line = show({"text/plain": line}, raw=True, display_id=True)
         # A thread, outside the context of the cell: tools that run notebooks from scripts attribute
         # output to the cell that is running, not to the cell of the line.
@@ -110,8 +110,8 @@ _POLL_S = 0.01
 _ENDED_WITH_RUN = frozenset({names.EPOCH, names.STEP})
 """Categories of sections that the end of a run closes without a warning, as their loop was left."""
 _LEFT_OPEN = (
-    "sections were still open when the run ended, and have the time until then: %s; "
-    "each needs its end: with om.span(...)"
+    "sections were still open at the end of the run and are recorded up to that time: %s; "
+    "close each section: with om.span(...)"
 )
 _MAX_NAMES = 5
 _TERMINATE_S = 0.5

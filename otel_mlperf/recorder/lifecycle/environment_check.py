@@ -88,7 +88,7 @@ def _check_names(environ: Mapping[str, str]) -> None:
             endings = [variable.removeprefix(PREFIX) for variable in known]
             close = difflib.get_close_matches(name.removeprefix(PREFIX), endings, 1, 0.5)
             hint = f"did you mean {PREFIX}{close[0]}?" if close else "see help(otel_mlperf.Config)"
-            warn_once(f"{name} is not known and has no effect; {hint}")
+            warn_once(f"{name} is unknown and has no effect; {hint}")
 
 
 def _is_grpc_requested(environ: Mapping[str, str]) -> bool:

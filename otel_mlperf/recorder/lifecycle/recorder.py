@@ -105,8 +105,8 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
     shared = journal_folder(meta.run_id, meta.run_folder, key=meta.run_key)
     on_disk = journal_folder(meta.run_id, meta.run_folder, "", meta.run_key)
     if shared == on_disk:
-        warn_once("%s cannot be written: the journal goes to the run folder, where a slow disk can "
-                  "delay the program", SHARED_MEMORY)  # fmt: skip
+        warn_once("%s is not writable: the journal is stored in the run folder, where a slow disk "
+                  "can delay the program", SHARED_MEMORY)  # fmt: skip
     for folder in dict.fromkeys((shared, on_disk)):
         path = os.path.join(folder, file)
         try:
@@ -119,8 +119,8 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
                 os.rmdir(folder)
             if folder == on_disk:
                 raise
-            warn_once("%s; the journal goes to the run folder, where a slow disk can delay the "
-                      "program", error)  # fmt: skip
+            warn_once("%s; the journal is stored in the run folder, where a slow disk can delay "
+                      "the program", error)  # fmt: skip
     raise AssertionError  # the last folder returned or raised
 
 

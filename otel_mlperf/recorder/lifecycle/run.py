@@ -198,7 +198,9 @@ class Run:
             NoSuchRun: nothing was recorded.
         """
         if self.path is None:
-            raise NoSuchRun(f"reading what was profiled in {self.name}: nothing is recorded here")
+            raise NoSuchRun(
+                f"reading the profiles of {self.name}: nothing is recorded in this process"
+            )
         return upper("read_hot")(self.path, section)
 
     def __str__(self) -> str:

@@ -89,10 +89,10 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
                 return os.path.join(parent, f"{safe_name(name)}-{short_ids(run_id)[-1]}")
             raise ConfigError(
                 f"creating the run folder {folder}: {error.strerror}; set OTEL_MLPERF_DIR to a "
-                "folder that can be written"
+                "writable folder"
             ) from error
     raise ConfigError(
-        f"creating a run folder in {parent}: every name for the run {run_id} is taken"
+        f"creating a run folder in {parent}: all folder names for the run {run_id} exist already"
     )
 
 
@@ -153,9 +153,9 @@ def count_restart(folder: str, rank: int | str, known: int | None) -> int:
 
 
 def _warn_of_disk_error(error: OSError) -> None:
-    warn_once("writing the run folder: %s; what is recorded stays in shared memory until an agent, "
-              "or 'otel-mlperf doctor --recover', can write it; set OTEL_MLPERF_DIR to a folder "
-              "that can be written", error)  # fmt: skip
+    warn_once("writing the run folder: %s; recorded data stays in shared memory until an agent, "
+              "or 'otel-mlperf doctor --recover', can write the folder; set OTEL_MLPERF_DIR to a "
+              "writable folder", error)  # fmt: skip
 
 
 def discard_start(folder: str, start: str = "") -> None:

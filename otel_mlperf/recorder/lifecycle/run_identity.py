@@ -80,8 +80,8 @@ def detect_identity(
         run_id = (_launcher_id() if world_size > 1 else "") or os.urandom(16).hex()
         if nodes > 1:
             warning = (
-                f"{nodes} nodes and no run id in common: each node becomes a run of its own; set "
-                "OTEL_MLPERF_RUN_ID to the same text on all of them (torchrun: --rdzv-id)"
+                f"{nodes} nodes without a common run id: each node becomes a separate run; set "
+                "OTEL_MLPERF_RUN_ID to the same value on all nodes (torchrun: --rdzv-id)"
             )
     run_id = _short_enough(run_id)
     earlier[run_id] = count = earlier.get(run_id, 0) + 1
@@ -172,7 +172,7 @@ def _number(environ: Mapping[str, str], *variables: str) -> int | None:
         if text.isdecimal() and len(text) <= _MAX_DIGITS:
             return int(text)
         if text not in ("", _NOT_DISTRIBUTED):
-            warn_once(f"{variable}={text:.40} is no number that a launcher gives: it is ignored")
+            warn_once(f"{variable}={text:.40} is not a valid number and is ignored")
     return None
 
 
@@ -184,7 +184,7 @@ def _short_enough(run_id: str) -> str:
 
     check = blake2b(run_id.encode("utf-8", "replace"), digest_size=8).hexdigest()
     shorter = f"{run_id[: _LONGEST_ID - len(check) - 1]}-{check}"
-    warn_once(f"the run id has {len(run_id):,} characters: the run is called {shorter}")
+    warn_once(f"the run id has {len(run_id):,} characters and is shortened to {shorter}")
     return shorter
 
 
@@ -240,7 +240,9 @@ def parse_resource(text: str) -> dict[str, str | int | float | bool]:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            log.warning("OTEL_RESOURCE_ATTRIBUTES: %r is not 'name=value'; it is left out", pair)
+            log.warning(
+                "OTEL_RESOURCE_ATTRIBUTES: %r is not of the form 'name=value' and is ignored", pair
+            )
             continue
         attributes[unquote(key.strip())] = unquote(value.strip())
     return IN_PROCESS.values(attributes)

@@ -172,11 +172,9 @@ def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
 
 
 NOTHING: Final = "nothing was recorded in this process"
-_FAILED: Final = "it could not be worked out: the log says why"
-_UNKNOWN: Final = "stats(since=%r): it is 'start', 'epoch', 'last' or a mark(); taken for 'start'"
-_NOT_TOLD: Final = (
-    "sections of which the agent has not told yet, or whose mark is older than 16 others"
-)
+_FAILED: Final = "the figures could not be computed: see the log"
+_UNKNOWN: Final = "stats(since=%r): expected 'start', 'epoch', 'last' or a mark(); 'start' is used"
+_NOT_TOLD: Final = "sections not yet reported by the agent, or since a mark older than the last 16"
 
 
 class RunStats:
@@ -259,5 +257,5 @@ def _missing(known: Known, mark: Mark) -> list[str]:
     if read_agent_sums(known, mark) is None:
         missing.append(_NOT_TOLD)
     if (dropped := known.dropped - mark.dropped) > 0:
-        missing.append(f"{dropped:,} sections for which the journal had no room")
+        missing.append(f"{dropped:,} sections lost because the journal was full")
     return missing

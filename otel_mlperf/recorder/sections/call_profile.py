@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from otel_mlperf.run_files.hot_file import HotSpot, Kind
 
-ANOTHER: Final = "another profiler was on"
-REPLACED: Final = "another profiler took its place"
-OTHER_THREAD: Final = "it ended in another thread"
-OTHER_TASKS_RAN: Final = "it awaited, and others ran in its thread"
+ANOTHER: Final = "another profiler was active"
+REPLACED: Final = "another profiler replaced it during the call"
+OTHER_THREAD: Final = "the call ended in another thread"
+OTHER_TASKS_RAN: Final = "the call awaited, and other tasks ran in its thread"
 OURS: Final = __file__.rpartition("/recorder/")[0]
 _COMPILE_CHECKS: Final = ("is_dynamo_compiling", "is_compiling")
 """Functions of torch by which ``span`` checks whether it is being compiled."""

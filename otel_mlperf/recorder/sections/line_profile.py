@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.run_files.hot_file import HotSpot
 
-_TRACED: Final = "a debugger or another tracer was on"
+_TRACED: Final = "a debugger or another tracer was active"
 _PACKAGE: Final = "line_profiler"
 
 

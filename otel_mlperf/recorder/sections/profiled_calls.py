@@ -112,15 +112,16 @@ class ProfiledCalls:
         if not self._has_calls_left(entry):
             return None
         if self._requested[entry] == LineProfile.kind and not extra_of(section).is_call:
-            warn_once("span(%r, profile='lines') is for functions: a block is recorded without",
+            warn_once("span(%r, profile='lines') supports only functions: a block is not profiled",
                       self._name(entry))  # fmt: skip
             return None
         if self._current is not None:
             if self._current.entry == entry:
                 return None  # a recursive call is part of the profiled call
             self._passed_over[entry] = self._passed_over.get(entry, 0) + 1
-            warn_once("a call of %s is not profiled: another section is at the time, around it or "
-                      "in another thread; a later call will be", self._name(entry))  # fmt: skip
+            warn_once("a call of %s is not profiled, because another section is being profiled "
+                      "(around the call, or in another thread); a later call will be profiled",
+                      self._name(entry))  # fmt: skip
             return None
         number = self._started[entry] = self._started.get(entry, 0) + 1
         self._remaining_calls -= 1
@@ -157,7 +158,7 @@ class ProfiledCalls:
             append_call(self._recording.meta.run_folder, self._recording.meta.pid, call)
         except OSError as error:
             raise_foreign(error)
-            warn_once("the profile of a section is not written: %s", error)
+            warn_once("the profile of a section cannot be written: %s", error)
         except Exception as error:  # noqa: BLE001 - recording never raises
             internal_error(error)
 

@@ -77,7 +77,7 @@ def monotonic_time(recording: Recording, unix_ns: Any, now: int) -> int:
         now: current monotonic time; the result is between the start of the run and ``now``.
     """
     if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan
-        warn_once(f"a span's time is a {type(unix_ns).__name__}, nanoseconds were expected")
+        warn_once(f"the time of a span is a {type(unix_ns).__name__}, expected nanoseconds")
         return now
     meta = recording.meta
     return int(max(meta.monotonic_ns, min(now, unix_ns - meta.shift_ns)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_mlperf.quantities import duration, plural
+from otel_mlperf.quantities import duration
 from otel_mlperf.report.page.tables import section_colors
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def points_text(steps: StepBuckets) -> str:
     """Return a sentence on how many steps each point of the step charts represents."""
     if steps.size == 1:
         return "Each point is one step"
-    return f"Each point stands for {plural(steps.size, 'step')} in a row"
+    return f"Each point represents {steps.size:,} consecutive steps"
 
 
 def _labels(first: list[int], last: list[int]) -> list[str]:
@@ -163,7 +163,9 @@ def histogram_note(histogram: DurationHistogram) -> str:
     """Return the number of durations in a histogram, and the range of its highest bar, as text."""
     at = histogram.counts.index(max(histogram.counts))
     low, high = histogram.edges_ns[at : at + 2]
-    return f"{sum(histogram.counts):,}; most between {duration(low)} and {duration(high)}"
+    return (
+        f"{sum(histogram.counts):,} durations; most frequent: {duration(low)} to {duration(high)}"
+    )
 
 
 def histogram_ends(histogram: DurationHistogram) -> tuple[str, str]:

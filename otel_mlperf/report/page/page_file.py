@@ -54,15 +54,15 @@ def headline(page: RunPage) -> str:
     if summary.steps is None and devices is not None and devices.window_ns:
         at_least = "" if page.kernels and page.kernels.has_device_times else "at least "
         busy = percent(devices.busy_ns / devices.window_ns)
-        return f"Devices were busy for {at_least}{busy} of what a profiler recorded."
+        return f"Devices were busy for {at_least}{busy} of the profiled time."
     if summary.steps is None:
         preposition = "for" if summary.outcome == RUNNING else "after"
         return f"{summary.outcome.capitalize()} {preposition} {duration(summary.duration_ns)}."
     inside = [row for row in summary.steps.rows if not row.beside and row.name != UNTRACKED]
-    sentence = f"A step takes {duration(summary.steps.mean_ns)}"
+    sentence = f"The mean step time is {duration(summary.steps.mean_ns)}"
     if inside:
         largest = max(inside, key=lambda row: row.mean_ns)
-        sentence += f"; {percent(largest.share)} of it is {largest.name}"
+        sentence += f", of which {percent(largest.share)} is {largest.name}"
     return f"{sentence}."
 
 
@@ -77,16 +77,16 @@ def _step_tiles(summary: Summary) -> Iterable[Tile]:
         return
     unit = column_unit(steps.mean_ns)
     note = f"p50 {unit.number(steps.p50_ns)} · p95 {unit.number(steps.p95_ns)}"
-    yield Tile("mean step", f"{unit.number(steps.mean_ns)} {unit.name}", note)
+    yield Tile("mean step time", f"{unit.number(steps.mean_ns)} {unit.name}", note)
     for value, item in ((steps.tokens_per_s, "tokens"), (steps.samples_per_s, "samples")):
         if value is not None:
-            yield Tile(f"{item} a second", rate(value), "over all ranks" * (summary.ranks > 1))
+            yield Tile(f"{item} per second", rate(value), "over all ranks" * (summary.ranks > 1))
     ranks = plural(summary.ranks, "rank")
     yield Tile("steps", f"{steps.count:,}", f"{ranks}, {plural(summary.nodes, 'node')}")
 
 
 def _run_tiles(summary: Summary) -> Iterable[Tile]:
-    yield Tile("run", duration(summary.duration_ns), summary.outcome)
+    yield Tile("run duration", duration(summary.duration_ns), summary.outcome)
     if summary.ledger is not None and summary.ledger.goodput:
         yield Tile("goodput", percent(summary.ledger.goodput), "of the run's time")
     if summary.work is not None and summary.work.mfu is not None:
@@ -97,13 +97,15 @@ def _machine_tiles(summary: Summary) -> Iterable[Tile]:
     machine, process = summary.machine, summary.process
     busy = [gpu.busy_share for gpu in machine.gpus if gpu.busy_share is not None] if machine else []
     if busy:
-        yield Tile("devices busy", percent(sum(busy) / len(busy)), plural(len(busy), "device"))
+        yield Tile(
+            "device utilization", percent(sum(busy) / len(busy)), plural(len(busy), "device")
+        )
     if process is None:
         return
     if process.cuda_peak_bytes is not None:
         yield Tile("peak device memory", size(process.cuda_peak_bytes, 1024), "PyTorch")
-    yield Tile("peak memory", size(process.memory_peak_bytes, 1024), "of one process")
-    yield Tile("processors", figures(process.cpus), "used by a process")
+    yield Tile("peak host memory", size(process.memory_peak_bytes, 1024), "of one process")
+    yield Tile("CPUs used", figures(process.cpus), "mean per process")
 
 
 _ESCAPED_CONTROL = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bfr])")

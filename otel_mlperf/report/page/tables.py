@@ -204,12 +204,12 @@ def environment(summary: Summary) -> list[tuple[str, str]]:
         ("started", ""),
         ("ranks", f"{plural(summary.ranks, 'rank')} on {plural(summary.nodes, 'node')}"),
         ("integrations", ", ".join(summary.integrations)),
-        ("processors", f"{machine.cpus:g}" if machine and machine.cpus else ""),
+        ("CPUs", f"{machine.cpus:g}" if machine and machine.cpus else ""),
         ("devices", ", ".join(gpu.name for gpu in machine.gpus) if machine else ""),
         ("parameters", _pairs(summary.params)),
         ("result", _pairs(summary.result)),
-        ("logged last", _pairs(summary.last)),
-        ("counted", _pairs(summary.counted)),
+        ("last logged values", _pairs(summary.last)),
+        ("counters", _pairs(summary.counted)),
     ]
     return [(name, value) for name, value in texts if value]
 
@@ -221,17 +221,16 @@ def recording(summary: Summary) -> list[str]:
     if telemetry.lost is not None:
         texts.append(f"{telemetry.lost:,} items lost")
     if telemetry.pending:
-        texts.append(f"{telemetry.pending:,} still on their way to a server")
+        texts.append(f"{telemetry.pending:,} items not sent to a server yet")
     if telemetry.sections_lost:
-        texts.append(f"{plural(telemetry.sections_lost, 'section')} not in the figures: no room")
+        texts.append(f"{plural(telemetry.sections_lost, 'section')} lost and not in the figures")
     if telemetry.overhead is not None:
         share = telemetry.overhead
-        texts.append(f"recording took {'<0.1 %' if share < 0.001 else percent(share)} of the time")
+        texts.append(f"recording overhead {'<0.1 %' if share < 0.001 else percent(share)}")
     if summary.warm_up is not None:
         warm_up = summary.warm_up
         texts.append(
-            f"step {warm_up.number} took {duration(warm_up.duration_ns)} to warm up "
-            "and is not in the figures"
+            f"warm-up step {warm_up.number} ({duration(warm_up.duration_ns)}) is not in the figures"
         )
     if summary.profiled_steps:
         texts.append(f"a profiler slowed down {plural(summary.profiled_steps, 'step')}")

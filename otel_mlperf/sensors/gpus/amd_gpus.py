@@ -203,7 +203,7 @@ class AmdSensor:
             handles = amdsmi.amdsmi_get_processor_handles()
             devices = [_describe(amdsmi, number, handle) for number, handle in enumerate(handles)]
         except Exception as error:  # noqa: BLE001 - without its library the import fails in any way
-            self._log_once(f"no readings of AMD GPUs (looked for again every 5 minutes): {error!r}")
+            self._log_once(f"no readings of AMD GPUs (retried every 5 minutes): {error!r}")
             return
         self._smi, self._handles, self.devices = amdsmi, handles, tuple(devices)
 
@@ -217,7 +217,7 @@ class AmdSensor:
             readings = call.ask(smi, gpu)
         except Exception as error:  # noqa: BLE001 - versions differ in errors and in what answers hold
             self._off_until_s[name] = now_s + AGAIN_S
-            self._log_once(f"GPU {device.uuid} does not give: {call.name} ({error!r})")
+            self._log_once(f"GPU {device.uuid} does not provide: {call.name} ({error!r})")
             return []
         return [device.measurement(metric, extra, value) for metric, extra, value in readings]
 
@@ -228,7 +228,7 @@ class AmdSensor:
             processes = smi.amdsmi_get_gpu_process_list(gpu)
             used = {process["pid"]: process["memory_usage"]["vram_mem"] for process in processes}
         except Exception as error:  # noqa: BLE001 - as above
-            self._log_once(f"GPU {device.uuid} does not give: processes ({error!r})")
+            self._log_once(f"GPU {device.uuid} does not provide: processes ({error!r})")
             return []
         metric = names.DEVICE_PROCESS_MEMORY.name
         return [

@@ -41,7 +41,7 @@ def test_page_that_cannot_be_made_is_said(run, tmp_path, caplog):
     (run / "run.json").write_text(json.dumps({"no": "run"}))
 
     assert make_page(run, tmp_path) is None
-    assert "the page of the run was not made" in caplog.text
+    assert "the page of the run was not created" in caplog.text
     assert "run.json" in caplog.text
 
 

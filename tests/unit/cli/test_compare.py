@@ -79,7 +79,7 @@ def test_one_run_cannot_be_compared(command, three):
     code, _, said = command("compare", "base")
 
     assert code == 2
-    assert "name two or more" in said
+    assert "expected at least two runs" in said
 
 
 def test_the_gate_ends_with_one_on_a_slower_run_alone(command, three):
@@ -102,7 +102,7 @@ def test_a_breach_says_what_a_reviewer_asks_next(command, three, tmp_path, monke
 
     _, out, _ = command("compare", file, "worse", "--check")
 
-    breach = next(line for line in out.splitlines() if "forward takes" in line)
+    breach = next(line for line in out.splitlines() if "forward changed by" in line)
     assert breach.endswith("slower, 10.29 → 12.29 ms")
     said = " ".join(out.split())
     assert "compared with base 1111: 100 steps before, 100 steps after" in said
@@ -116,7 +116,7 @@ def test_a_run_that_passes_says_so_in_a_line(command, three):
     _, out, _ = command("compare", "base", "same", "--check")
 
     (line,) = out.splitlines()
-    assert line.startswith("ok      step takes")
+    assert line.startswith("ok      step changed by")
 
 
 def test_a_baseline_file_stands_for_its_run(command, three, tmp_path):
@@ -138,7 +138,7 @@ def test_bounds_need_no_baseline(command, three):
     )
 
     assert code == 1
-    assert out.splitlines()[0].startswith("breach  train.step.p95=20ms: it is 31.9ms")
+    assert out.splitlines()[0].startswith("breach  train.step.p95=20ms: measured 31.9ms")
     assert out.splitlines()[1].startswith("ok      samples_per_s>=100")
 
 
@@ -152,8 +152,8 @@ def test_a_ci_server_gets_its_report_and_github_its_lines(command, three, tmp_pa
     assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
     errors = [line for line in out.splitlines() if line.startswith("::")]
     assert len(errors) == 2
-    assert errors[0].startswith("::error title=otel-mlperf compare step::step takes +")
-    assert errors[1].startswith("::error title=otel-mlperf compare forward::forward takes +")
+    assert errors[0].startswith("::error title=otel-mlperf compare step::step changed by +")
+    assert errors[1].startswith("::error title=otel-mlperf compare forward::forward changed by +")
     # Once is enough on one page; a test report is read failure by failure.
     assert ["%0Acompared with base" in line for line in errors] == [True, False]
     failures = [failure.text for failure in suite.iter("failure")]
@@ -165,7 +165,7 @@ def test_nothing_to_check_is_said(command, three):
     code, _, said = command("compare", "base", "--check")
 
     assert code == 2
-    assert "name its baseline" in said
+    assert "pass a baseline" in said
 
 
 def called(tmp_path, name, number, drift=0.0, pieces=1, **calls):
@@ -212,7 +212,7 @@ def test_the_gate_judges_sections_outside_steps(command, tmp_path):
     called(tmp_path, "after", 2, train=(3, 450.0))
 
     code, out, _ = command("compare", "before", "after", "--check")
-    assert (code, out.split()[:4]) == (1, ["breach", "train", "takes", "+50.0"])
+    assert (code, out.split()[:5]) == (1, ["breach", "train", "changed", "by", "+50.0"])
     assert command("compare", "before", "before", "--check")[0] == 0
     assert command("compare", "after", "--max", "train.mean=350ms")[0] == 1
     assert command("compare", "before", "--max", "train.p95=350ms")[0] == 0
@@ -226,7 +226,7 @@ def test_a_gate_that_compared_nothing_does_not_pass(command, three, tmp_path):
     code, out, _ = command("compare", "base", "other", "--check", "--junit", str(report))
 
     assert code == 3
-    assert out.startswith("nothing the runs have no step and no section outside steps in common")
+    assert out.startswith("nothing nothing was compared: the runs have no steps and no sections")
     assert 'failures="1"' in report.read_text()
 
 

@@ -79,7 +79,7 @@ def test_steps_are_a_number_or_a_range(run, steps):
 @pytest.mark.parametrize("options", [{}, {"steps": "1"}, {"otlp_json": True}])
 def test_a_rank_that_is_not_there_is_said_with_those_that_are(run, options):
     """And no file is written."""
-    with pytest.raises(NoSuchRun, match=r"looking for rank 5 of run 3f2a: its ranks are 0, 1$"):
+    with pytest.raises(NoSuchRun, match=r"looking for rank 5 of run 3f2a: the run has ranks 0, 1$"):
         export(run, rank=5, **options)
     assert os.listdir() == []
 
@@ -87,7 +87,7 @@ def test_a_rank_that_is_not_there_is_said_with_those_that_are(run, options):
 @pytest.mark.parametrize("steps", ["x", "2-1", "-1", "1-", "1,2", ""])
 def test_other_words_for_steps_are_refused(run, steps):
     """Before anything is read or written."""
-    with pytest.raises(UsageError, match="give a number, like 7, or a range, like 7-9"):
+    with pytest.raises(UsageError, match="expected a number such as 7, or a range such as 7-9"):
         export(run, steps=steps)
     assert os.listdir() == []
 
@@ -111,7 +111,7 @@ def test_tables_are_not_cut_by_steps(run):
 
 def test_one_format_is_written(run):
     """Not two at once."""
-    with pytest.raises(UsageError, match="give one of"):
+    with pytest.raises(UsageError, match="choose only one of"):
         export(run, perfetto=True, chrome=True)
 
 
@@ -120,7 +120,9 @@ def test_a_file_is_replaced_only_by_force(run):
     with open("mine", "w") as file:
         file.write("x")
 
-    with pytest.raises(OutputError, match="writing mine: it is there already; --force replaces it"):
+    with pytest.raises(
+        OutputError, match="writing mine: the folder already exists; write into it with --force"
+    ):
         export(run, out="mine")
 
     with open("mine") as file:
@@ -135,7 +137,7 @@ def test_what_is_no_file_is_never_replaced(run):
     os.mkfifo("pipe")
 
     for place in (".", "/dev/full", "pipe"):
-        with pytest.raises(OutputError, match="it is no file"):
+        with pytest.raises(OutputError, match="this is not a file"):
             export(run, out=place, force=True)
 
 

@@ -71,7 +71,7 @@ def test_without_a_place_it_says_what_is_in_it(trace, capsys):
     assert "8 events → 8 spans in 1 trace" in said
     assert "GPU busy" in said
     assert "sgemm_128x64" in said
-    assert "nothing was stored or sent: give --run NAME, --endpoint URL or --out FILE" in said
+    assert "nothing was stored or sent: pass --run NAME, --endpoint URL or --out FILE" in said
 
 
 def test_descriptions_of_windows_beside_traces_are_left_out(trace, capsys):
@@ -116,7 +116,7 @@ def test_run_folder_has_spans_and_numbers_once(trace, tmp_path, capsys):
     assert len(store.rows("SELECT * FROM windows")) == 1
     said = capsys.readouterr().out
     assert said.count(f"stored in {run.name}") == said.count(f"replaced in {run.name}") == 1
-    assert said.count("rank 1 is not a rank of this run: kernels adds it to the others") == 2
+    assert said.count("the run has no rank 1: the trace is included in totals of `kernels`") == 2
 
 
 def test_a_run_of_another_size_is_told_apart(tmp_path, capsys):
@@ -126,7 +126,9 @@ def test_a_run_of_another_size_is_told_apart(tmp_path, capsys):
 
     import_([path], run=str(run))
 
-    assert "it is of 8 ranks and this run of 1: kernels adds it" in capsys.readouterr().out
+    assert (
+        "trace of a job with 8 ranks (this run: 1): included in totals of `kernels`"
+    ) in capsys.readouterr().out
 
 
 def test_a_new_name_makes_a_run(trace, tmp_path, monkeypatch, capsys):
@@ -141,7 +143,7 @@ def test_a_new_name_makes_a_run(trace, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert f"stored in the new run {folder.name}" in said
     assert f"stored in {folder.name}" in said
-    assert "is not a rank" not in said
+    assert "has no rank" not in said
     found = summarize(find_run("foreign"))
     assert (found.outcome, found.ranks, found.world_size, found.windows) == ("imported", 2, 2, 2)
     assert found.duration_ns == 8_002_000
@@ -273,7 +275,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(trace, tmp_path):
     out = tmp_path / "spans.jsonl"
     out.write_text("mine")
 
-    with pytest.raises(OutputError, match="it is there already; --force replaces it"):
+    with pytest.raises(OutputError, match="the file already exists; replace it with --force"):
         import_([trace], out=out)
     assert out.read_text() == "mine"
 
@@ -418,7 +420,7 @@ def with_unknown_rows(folder, *, known=True):
     return write_trace(folder / "npu.json", [operator("aten::mm", 0, 30), npu, npu, *gpus])
 
 
-UNKNOWN = "device rows of process NPU 0 (2 events) are not known here"
+UNKNOWN = "device rows of process NPU 0 (2 events) have an unknown type"
 
 
 def test_an_import_reports_rows_of_devices_that_are_not_known(tmp_path, capsys):
@@ -455,7 +457,7 @@ def test_times_without_a_date_are_said(tmp_path, capsys):
 
     import_([trace])
 
-    assert "its times count from the start of the machine" in capsys.readouterr().out
+    assert "times in this file are relative to the start of the machine" in capsys.readouterr().out
 
 
 @pytest.mark.fault("F86")

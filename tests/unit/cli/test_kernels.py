@@ -192,10 +192,10 @@ def test_a_damaged_trace_is_shown_and_ends_with_65(tmp_path, command):
     [
         (["nosuch.json"], 65, "nosuch.json"),
         (["nosuch"], 66, "no run has this name, id or path"),
-        (["digits"], 66, "there are none; record one with torch_profile()"),
+        (["digits"], 66, "the run has none; record a window with torch_profile()"),
         (["digits", "--by", "colour"], 2, "--by colour: expected one of kernel, operator,"),
-        (["digits", "--step", "3"], 66, "there are none; record one with torch_profile()"),
-        (["digits", "--phase", "train"], 2, "--phase train: give it with --step"),
+        (["digits", "--step", "3"], 66, "the run has none; record a window with torch_profile()"),
+        (["digits", "--phase", "train"], 2, "--phase train requires --step"),
     ],
 )
 def test_what_cannot_be_shown_says_why(runs, command, arguments, code, message):
@@ -216,7 +216,7 @@ def test_what_is_no_regular_file_is_said(runs, command, tmp_path):
 
     code, out, err = command(tmp_path / "empty")
     assert (code, out) == (66, "")
-    assert "empty': it is a folder without run.json, so no run; name one" in err
+    assert "empty': found a folder without run.json, not a run; pass" in err
     for place, what in (("/dev/null", "a device"), (tmp_path / "pipe", "a FIFO")):
         code, out, err = command(place)
         assert (code, out) == (65, "")
@@ -230,10 +230,10 @@ def test_a_step_that_is_not_there_says_which_are(profiled, tmp_path, command):
     for source in (profiled, tmp_path / "t.json"):
         code, out, err = command(source, "--step", "8")
         assert (code, out) == (66, "")
-        assert err.endswith("it was not profiled; profiled steps are step 3\n")
+        assert err.endswith("this step was not profiled; profiled steps: step 3\n")
     code, out, err = command(quiet, "--step", "8")
     assert (code, out) == (66, "")
-    assert "profiler windows of quiet.json: they know of no step; record some" in err
+    assert "profiler windows of quiet.json: they contain no steps; declare" in err
 
 
 @pytest.mark.sampled(1)
@@ -295,8 +295,8 @@ def test_a_trace_of_the_capture_tells_the_operators_of_a_graph(graphs, command):
     }
     told = " ".join(line[9:] for line in out.splitlines()[-2:])
     assert told == (
-        "2 of 3 kernels and copies have their operator from 1 capture in capture.json; 1 "
-        "of a graph unlike any captured"
+        "2 of 3 kernels and copies of graphs were assigned to operators by 1 capture in "
+        "capture.json; 1 belong to a graph that matches no capture"
     )
     (window,) = json.loads(command(replay, "--capture", capture, "--json")[1])["windows"]
     assert window["captured"] == {
@@ -304,7 +304,7 @@ def test_a_trace_of_the_capture_tells_the_operators_of_a_graph(graphs, command):
         "captures": 1,
         "work": 3,
         "matched": 2,
-        "unmatched": {"of a graph unlike any captured": 1},
+        "unmatched": {"belong to a graph that matches no capture": 1},
     }
 
 
@@ -322,7 +322,9 @@ def test_an_imported_replay_keeps_what_its_capture_told(runs, graphs, command, c
     replay, capture = graphs
     import_([replay], run="replayed", capture=capture)
 
-    assert "2 of 3 kernels and copies have their operator from 1 capture" in capsys.readouterr().out
+    assert (
+        "2 of 3 kernels and copies of graphs were assigned to operators by 1"
+    ) in capsys.readouterr().out
     rows = []
     for source in (["replayed"], [replay, "--capture", capture]):
         for step in ([], ["--step", "3"]):
@@ -338,7 +340,7 @@ def test_a_run_is_given_no_capture(profiled, command, tmp_path):
     code, out, err = command("digits", "--capture", tmp_path / "t.json")
 
     assert (code, out) == (2, "")
-    assert "give it there, or with a trace" in err
+    assert "pass --capture to otel-mlperf import, or with a trace" in err
 
 
 @pytest.mark.parametrize("number", [{}, {"correlation": 9}], ids=["none", "another's"])

@@ -131,7 +131,7 @@ def test_runs_are_cut_at_twenty_unless_all_are_wanted(runs, command):
     listed = command("runs")[1].splitlines()
 
     assert listed[1].startswith("0021  a")
-    assert (len(listed), listed[-1]) == (22, "and 2 older runs: --all lists them")
+    assert (len(listed), listed[-1]) == (22, "2 older runs not shown: --all")
     assert len(command("runs", "--all")[1].splitlines()) == 23
 
 
@@ -153,34 +153,50 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
         (["bogus"], 2, "No such command 'bogus'"),
         (["sumary"], 2, "Did you mean 'summary'?"),
         (["periods"], 2, "Use 'otel-mlperf summary --every 1h' instead."),
-        (["summary", "--every", "1h", "--epochs"], 2, "--every: --calls, --epochs and --html"),
-        (["summary", "--every", "1h", "--functions"], 2, "two views: give one of them"),
-        (["summary", "--top", "3"], 2, "--section and --top: give them with --functions"),
-        (["profile", "--json"], 2, "--json and --workers: give them with --loader"),
-        (["doctor", "--endpoint", "http://x"], 2, "--endpoint: give it with --recover"),
-        (["doctor", "--recover", "--json"], 2, "--recover has no answer in JSON"),
+        (
+            ["summary", "--every", "1h", "--epochs"],
+            2,
+            "--every cannot be combined with --calls, --epochs or --html",
+        ),
+        (
+            ["summary", "--every", "1h", "--functions"],
+            2,
+            "--functions and --every cannot be combined",
+        ),
+        (["summary", "--top", "3"], 2, "--section and --top require --functions"),
+        (["profile", "--json"], 2, "--json and --workers require --loader"),
+        (["doctor", "--endpoint", "http://x"], 2, "--endpoint requires --recover"),
+        (["doctor", "--recover", "--json"], 2, "--recover does not support --json"),
         (["export", "--otlp", "--rank", "0"], 2, "--otlp sends all sampled spans"),
         (["serve", "bogus"], 2, "serve bogus: expected agent [RUN] [--once], or mcp"),
         (["reference", "bogus"], 2, "expected metrics, schema or schema COMMAND"),
-        (["show", "--phase", "trian"], 66, "trian step of run 3f2a: its steps are of train;"),
-        (["show", "--step", "2", "--phase", "trian"], 66, "of run 3f2a: its steps are of train;"),
+        (
+            ["show", "--phase", "trian"],
+            66,
+            "trian step of run 3f2a: the run has only steps of phase train;",
+        ),
+        (
+            ["show", "--step", "2", "--phase", "trian"],
+            66,
+            "of run 3f2a: the run has only steps of phase train;",
+        ),
         (["summary", "--bogus"], 2, "No such option"),
         (["show", "--step", "x"], 2, "Invalid value for '--step'"),
-        (["run"], 2, "run: nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND"),
+        (["run"], 2, "run: no program; pass a script, -m MODULE, -c TEXT or -- COMMAND"),
         (["run", "nowhere.py"], 66, "run: no script nowhere.py in "),
         (["summary", "nope"], 66, "otel-mlperf: looking for run 'nope' in "),
-        (["show", "--step", "99"], 66, "the steps that ended are train 0 to 39 on 1 rank"),
+        (["show", "--step", "99"], 66, "completed steps: train 0 to 39 on 1 rank"),
         (
             ["export", "--otlp"],
             78,
-            "otel-mlperf: sending: no endpoint is set; give --endpoint http://",
+            "otel-mlperf: sending: no endpoint is set; pass --endpoint http://",
         ),
         (
             ["export", "--endpoint", "localhost:4318"],
             78,
             "sending: endpoint=localhost:4318 is not a URL like http://localhost:4318",
         ),
-        (["summary", "--wait-stored", "x"], 2, "--wait-stored x: JOURNAL:SLOT is expected"),
+        (["summary", "--wait-stored", "x"], 2, "--wait-stored x: expected JOURNAL:SLOT"),
     ],
 )
 def test_errors_end_with_the_code_of_their_kind(runs, command, monkeypatch, arguments, code, said):
@@ -316,7 +332,9 @@ def test_runs_names_a_folder_that_cannot_be_read(runs, command):
     (runs / "bad-77aa").mkdir()
     (runs / "bad-77aa" / "run.json").write_text("{")
 
-    assert command("runs")[1].splitlines()[-1] == "bad-77aa: its run.json cannot be read"
+    assert command("runs")[1].splitlines()[-1] == (
+        "bad-77aa: the file run.json of this run cannot be read"
+    )
     assert command("summary")[0] == 0
 
 

@@ -21,7 +21,7 @@ def test_journal_that_goes_meanwhile_is_not_missed(journals):
     """A process may end between the list of journals and the look at it."""
     (journals / "0-1-1.journal").symlink_to("gone")
 
-    with pytest.raises(NotRunning, match="it has no live process on this node"):
+    with pytest.raises(NotRunning, match="no process of the run is active on this node"):
         profile(str(journals.parent))
 
 
@@ -29,5 +29,5 @@ def test_file_that_is_no_journal_is_told(journals):
     """What is there and cannot be asked is named."""
     (journals / "0-1-1.journal").write_bytes(bytes(9000))
 
-    with pytest.raises(JournalError, match=r"0-1-1\.journal: it is no journal"):
+    with pytest.raises(JournalError, match=r"0-1-1\.journal: the file is not a journal"):
         profile(str(journals.parent))

@@ -33,7 +33,7 @@ def test_a_page_is_replaced_only_by_force(run):
     with open("mine.html", "w") as file:
         file.write("x")
 
-    with pytest.raises(OutputError, match="it is there already; --force replaces it"):
+    with pytest.raises(OutputError, match="the file already exists; replace it with --force"):
         report([run], out="mine.html")
 
     report([run], out="mine.html", force=True)

@@ -381,7 +381,10 @@ def test_program_that_gets_no_environment_runs_and_is_named(execute, tmp_path, l
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert names_of_runs(tmp_path) == []
-    said = "otel-mlperf: not recorded: Python ignores the environment with -I; start it without\n"
+    said = (
+        "otel-mlperf: not recorded: Python ignores environment variables with -I; start Python "
+        "without this option\n"
+    )
     assert done.stderr == (said if level == "detailed" else "")
 
 
@@ -403,10 +406,10 @@ def test_program_runs_without_its_standard_streams(tmp_path, closed):
     [
         (["missing.py"], 66, "no script missing.py in {here}; scripts here: fit.py, train.py"),
         (["."], 66, "run: . is a folder without __main__.py; scripts here: fit.py, train.py"),
-        (["env"], 66, "a command stands behind --: otel-mlperf run -- env"),
+        (["env"], 66, "to run a command, write -- before the command: otel-mlperf run -- env"),
         (["-m", "missing.part"], 66, "no module 'missing' in {here}"),
         (["--", "missing-command"], 66, "no command 'missing-command' on PATH"),
-        ([], 2, "nothing to run; name a script, -m MODULE, -c TEXT or -- COMMAND"),
+        ([], 2, "no program; pass a script, -m MODULE, -c TEXT or -- COMMAND"),
         (["--names", "x", "train.py"], 2, "no such option --names"),
         (["-x", "train.py"], 2, "options of Python come first: python -x …"),
     ],

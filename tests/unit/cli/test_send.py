@@ -150,7 +150,7 @@ def test_spans_that_are_refused_are_not_counted_as_sent(tmp_path, server, capsys
     """A partial success is a failure of its rest."""
     path = build(tmp_path)
     server.mode("partial", rejected=1, message="too old")
-    with pytest.raises(Unreachable, match="it refused 2 spans"):
+    with pytest.raises(Unreachable, match="the server rejected 2 spans"):
         send(str(path), server.url)
 
     assert capsys.readouterr().out.startswith("1 of 3 sampled spans")
@@ -204,5 +204,5 @@ def test_an_endpoint_that_only_the_run_folder_names_is_a_hint(tmp_path, monkeypa
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     folder = build(tmp_path)
     write_settings(str(folder), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9/$(x)"})
-    with pytest.raises(ConfigError, match=r"give --endpoint 'http://127.0.0.1:9/\$\(x\)' or"):
+    with pytest.raises(ConfigError, match=r"pass --endpoint 'http://127.0.0.1:9/\$\(x\)' or"):
         send(str(folder), None)

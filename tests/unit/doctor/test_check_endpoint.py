@@ -17,7 +17,7 @@ from otel_mlperf.analysis.run.item_accounts import RunAccount
 from otel_mlperf.doctor.check_endpoint import check_backends, check_endpoints
 from otel_mlperf.findings.finding import Check
 
-NO_ENDPOINT = "no OTLP endpoint is set: data is in the run folder only"
+NO_ENDPOINT = "no OTLP endpoint is set: data is stored in the run folder only"
 
 
 def endpoint(url):
@@ -38,10 +38,10 @@ def test_a_server_that_takes_everything_is_reached_stage_by_stage(server):
     checks, reached = check_endpoints(endpoint(server.url))
 
     assert checks == [
-        Check("ok", "dns", "localhost is 127.0.0.1"),
+        Check("ok", "dns", "localhost resolves to 127.0.0.1"),
         Check("ok", "tcp", f"localhost:{server.port} answers"),
-        Check("ok", "otlp traces", f"{server.url}/v1/traces accepts it"),
-        Check("ok", "otlp metrics", f"{server.url}/v1/metrics accepts it"),
+        Check("ok", "otlp traces", f"{server.url}/v1/traces accepts traces"),
+        Check("ok", "otlp metrics", f"{server.url}/v1/metrics accepts metrics"),
     ]
     assert sorted(reached) == ["metrics", "traces"]
 
@@ -52,7 +52,7 @@ def test_a_name_that_nobody_knows_stops_there():
     checks, reached = check_endpoints(endpoint("http://collector.invalid:4318"))
 
     assert [(check.level, check.what, check.do) for check in checks] == [
-        ("FAIL", "dns", "check the endpoint's host name")
+        ("FAIL", "dns", "check the host name of the endpoint")
     ]
     assert reached == {}
 
@@ -98,9 +98,9 @@ def test_a_server_of_grpc_is_reached_by_grpc(tmp_path):
         checks, reached = check_endpoints(environ)
 
     assert [check.what for check in checks] == ["dns", "tcp", "otlp traces", "otlp metrics"]
-    assert checks[2].found == f"{server.url} accepts it"
+    assert checks[2].found == f"{server.url} accepts traces"
     assert checks[3].found == f"{server.url}: UNIMPLEMENTED"
-    assert checks[3].do.startswith("if the server accepts only traces, like Jaeger:")
+    assert checks[3].do.startswith("if the server accepts only traces (like Jaeger), ")
     assert list(reached) == ["traces"]
 
 
@@ -111,7 +111,9 @@ def test_a_server_that_speaks_no_tls_is_told(server):
 
     assert [check.what for check in checks] == ["dns", "tcp", "tls"]
     assert checks[2].level == "FAIL"
-    assert checks[2].do == "does the server speak TLS? If not: http:// instead of https://"
+    assert checks[2].do == (
+        "check that the server uses TLS; without TLS, set http:// instead of https://"
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_server_that_takes_traces_alone_is_told_with_the_fix(server):
     checks, _ = check_endpoints(endpoint(server.url))
 
     assert checks[3].what == "otlp metrics"
-    assert checks[3].do.startswith("if the server accepts only traces, like Jaeger:")
+    assert checks[3].do.startswith("if the server accepts only traces (like Jaeger), ")
     assert "OTEL_METRICS_EXPORTER=none" in checks[3].do
 
 
@@ -144,7 +146,7 @@ def test_something_else_on_the_port_is_told(server):
 
     assert checks[2].level == "FAIL"
     assert checks[2].found.endswith(
-        "answered 200 with something that is no OTLP: is it an OTLP/HTTP receiver?"
+        "answered 200, but not with OTLP: check that this address is an OTLP/HTTP receiver"
     )
 
 
@@ -162,7 +164,7 @@ def test_a_run_that_was_sent_is_not_said_to_be_in_its_folder_only():
     traces, metrics = check_endpoints({}, accounts)[0]
 
     assert traces.found == (
-        "no endpoint is set here: the server that the run was sent to is not checked"
+        "no endpoint is set in this shell: the server of the run is not checked"
     )
     assert metrics.found == NO_ENDPOINT
 
@@ -211,6 +213,14 @@ def test_backends_that_are_not_there_are_not_missed(server):
     environ = {"OTEL_MLPERF_JAEGER_URL": nowhere, "OTEL_MLPERF_PROMETHEUS_URL": nowhere}
 
     assert check_backends(environ, reached) == [
-        Check("ok", "jaeger", f"none at {nowhere}: set OTEL_MLPERF_JAEGER_URL to its URL"),
-        Check("ok", "prometheus", f"none at {nowhere}: set OTEL_MLPERF_PROMETHEUS_URL to its URL"),
+        Check(
+            "ok",
+            "jaeger",
+            f"not found at {nowhere}: set OTEL_MLPERF_JAEGER_URL to the URL of jaeger",
+        ),
+        Check(
+            "ok",
+            "prometheus",
+            f"not found at {nowhere}: set OTEL_MLPERF_PROMETHEUS_URL to the URL of prometheus",
+        ),
     ]

@@ -67,7 +67,7 @@ def test_the_gpu_driver_is_read_from_the_kernel(tmp_path):
     driver = tmp_path / "version"
     driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22\nGCC")
 
-    assert check_gpu(driver).found == "NVIDIA driver 550.54.14; section times are host time"
+    assert check_gpu(driver).found == "NVIDIA driver 550.54.14; section times are host times"
     assert check_gpu(Path("/nowhere")).level == "ok"
 
 

@@ -61,7 +61,7 @@ META = {
             "finished",
             Check(
                 "warn", "x", "10 created = 7 delivered + 3 lost (ring_full)",
-                "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+                "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans",
             ),
         ),
         (
@@ -76,8 +76,8 @@ META = {
             RunAccount(created=10, delivered=7),
             "finished",
             Check(
-                "FAIL", "x", "10 created = 7 delivered, which leaves 3 unaccounted",
-                "this is a fault of otel_mlperf: please report it with agent/*/agent.log",
+                "FAIL", "x", "10 created = 7 delivered; 3 items are unaccounted for",
+                "this is a bug in otel_mlperf: please report the bug with agent/*/agent.log",
             ),
         ),
     ],
@@ -106,7 +106,7 @@ def test_file_of_the_console_exporter_is_named(tmp_path):
     file.touch()
 
     checks = check_run(run, Store(run.path), {}, str(tmp_path))
-    assert Check("ok", "console exporter", f"prints to {file}") in checks
+    assert Check("ok", "console exporter", f"output is written to {file}") in checks
 
 
 def test_a_journal_that_found_no_room_in_shared_memory_is_seen(tmp_path):
@@ -133,9 +133,9 @@ def journal(folder, beat_ns, **lost):
 @pytest.mark.parametrize(
     ("beat_ns", "level", "found"),
     [
-        (99_500_000_000, "ok", "process 77 read its journal 0.5 s ago"),
-        (60_000_000_000, "FAIL", "its journal was last read 40 s ago"),
-        (0, "FAIL", "no agent has read its journal"),
+        (99_500_000_000, "ok", "agent process 77 read the journal 0.5 s ago"),
+        (60_000_000_000, "FAIL", "the agent last read the journal 40 s ago"),
+        (0, "FAIL", "no agent has read the journal"),
     ],
 )
 def test_an_agent_is_alive_if_it_looked_at_the_journal_lately(tmp_path, beat_ns, level, found):
@@ -167,10 +167,10 @@ def test_a_journal_of_a_dead_process_is_to_be_recovered(tmp_path):
     assert check_journals([tmp_path], "3f2a", "running", 100) == [
         Check(
             "warn", "dropped", "12 spans (the journal was full)",
-            "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+            "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans",
         ),
         Check(
-            "warn", "dropped", "3 names beyond the limit",
+            "warn", "dropped", "3 names over the limit, recorded as 'other'",
             "use fewer names: pass varying parts as attributes",
         ),
         Check(
@@ -188,8 +188,8 @@ def test_a_callback_that_fails_is_no_fault_of_the_recorder(tmp_path):
 
     assert dropped.found == "1 errors inside the recorder"
     assert callbacks == Check(
-        "warn", "callbacks", "2 calls of the program's own failed",
-        "the program's log contains the errors; training continued",
+        "warn", "callbacks", "2 calls of callbacks of the program failed",
+        "see the errors in the program's log; training continued",
     )  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_is_no_journal_is_told(tmp_path):
 
     (check,) = check_journals([tmp_path], "3f2a", "running", 100)
 
-    assert (check.level, check.what, check.do) == ("warn", "journal", "remove it")
+    assert (check.level, check.what, check.do) == ("warn", "journal", "remove the file")
 
 
 def test_a_run_without_an_end_and_without_a_journal_is_elsewhere(tmp_path):
@@ -208,7 +208,7 @@ def test_a_run_without_an_end_and_without_a_journal_is_elsewhere(tmp_path):
 
     assert (check.level, check.found) == (
         "warn",
-        "the run did not end, and has no journal on this node",
+        "the run has not ended, but this node has no journal of the run",
     )
 
 
@@ -235,7 +235,7 @@ def test_rows_of_devices_that_are_not_known_are_a_warning(tmp_path):
     (check,) = check_windows(Store(run.path))
 
     assert (check.level, check.found) == (
-        "warn", "device rows of process NPU 0 (2 events) are not known here"
+        "warn", "device rows of process NPU 0 (2 events) have an unknown type"
     )  # fmt: skip
 
 
@@ -265,6 +265,8 @@ def test_what_a_profiler_window_lacks_is_told(tmp_path):
         "warn",
         "window",
         "rank1.json of rank 1: 5 of 10",
-        "its GPU figures are too low; profile again with fewer steps at a time",
+        "GPU figures of this window are too low; profile again, with fewer steps",
     )
-    assert profiler == Check("ok", "profiler", "1 window complete: 10 of 10 have a device record")
+    assert profiler == Check(
+        "ok", "profiler", "1 window complete: 10 of 10 launches have a device record"
+    )

@@ -27,5 +27,7 @@ def test_budgets_are_understood(text, budget):
 @pytest.mark.parametrize("text", ["-1", "0", "many", "5 apples", "2.5MiB", "0MiB"])
 def test_other_budgets_are_refused(text):
     """What cannot be meant ends with what can."""
-    with pytest.raises(UsageError, match="a number of spans, a size like 2MiB, or none"):
+    with pytest.raises(
+        UsageError, match="expected a number of spans, a size such as 2MiB, or none"
+    ):
         parse_budget(text)

@@ -31,7 +31,7 @@ def test_failure_ends_where_it_began(counted, caplog):
 
     assert len(counted) == 2
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "divide failed: ZeroDivisionError: division by zero; the program goes on" in said
+    assert "divide failed: ZeroDivisionError: division by zero; the program continues" in said
 
 
 @pytest.mark.fault("F95")

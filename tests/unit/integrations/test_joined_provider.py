@@ -211,7 +211,7 @@ def test_processor_that_blocks_does_not_hold_the_end_of_the_run(run, agent, join
     sending.start()
     made.finish()
 
-    assert "had not been exported" in caplog.text
+    assert "were not exported" in caplog.text
     assert sending.is_alive()
     free.set()
     sending.join()
@@ -248,7 +248,7 @@ def test_spans_wait_for_a_provider_that_is_set_late(run, agent, joined, provider
     assert agent.accept(batch(run, item())) == Delivered()
     assert got(exporter) == ["forward"]
     assert [text.partition(";")[0] for text in caplog.messages] == [
-        "provider='join': the program has set no TracerProvider"
+        "provider='join': the program has not set a TracerProvider yet"
     ]
 
 

@@ -131,7 +131,7 @@ def test_integration_that_is_off_sees_nothing(execute, tmp_path):
 
     assert run.returncode == 0
     assert run.stderr == (
-        "otel_mlperf: disabled_integrations names 'lightening', which there is not; known: "
+        "otel_mlperf: disabled_integrations: unknown integration 'lightening'; known: "
         "dataloader, keras, tinyfit, torch\n"
     )
     assert summary(execute)["steps"] is None
@@ -252,7 +252,7 @@ def test_unknown_name_is_an_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(offer(tmp_path, "fit_integration:Fit"))
 
     with pytest.raises(
-        ConfigError, match=r"no integration 'lightening'; known: dataloader, fit, keras, torch"
+        ConfigError, match=r"unknown integration 'lightening'; known: dataloader, fit, keras, torch"
     ):
         switch.integrate("lightening")
     with pytest.raises(ConfigError, match=r"'fit' \(fit_integration:Fit\) cannot be loaded: Mod"):

@@ -28,7 +28,9 @@ def test_flags_that_ignore_the_environment_are_named(line, flag):
     """Alone or in a cluster, behind whatever starts Python."""
     reason = describe_withheld(shlex.split(line), "")
 
-    assert reason == f"Python ignores the environment with {flag}; start it without"
+    assert reason == (
+        f"Python ignores environment variables with {flag}; start Python without this option"
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_wrappers_that_clear_the_environment_are_named_with_a_command(wrapper, s
     """The command is theirs, with our own between them and the program."""
     reason = describe_withheld(shlex.split(f"{wrapper} python x.py --lr 1"), "")
 
-    assert reason.startswith(f"{said} withholds the environment; ")
+    assert reason.startswith(f"{said} does not pass on environment variables; ")
     assert reason.endswith(f": {wrapper} {OWN} python x.py --lr 1")
 
 
@@ -55,7 +57,7 @@ def test_a_command_for_another_machine_has_no_path_of_this_one(wrapper):
     """There the command is the one that is installed there."""
     reason = describe_withheld(shlex.split(f"{wrapper} python x.py"), "")
 
-    assert reason.endswith(f" behind it: {wrapper} otel-mlperf run -- python x.py")
+    assert reason.endswith(f": {wrapper} otel-mlperf run -- python x.py")
 
 
 @pytest.mark.parametrize(
@@ -87,14 +89,15 @@ def test_first_line_of_a_script_counts(tmp_path):
     tool.write_text("#!/usr/bin/python3 -sIP\n")
 
     assert describe_withheld(["tool"], str(tool)) == (
-        "Python ignores the environment with -I; start it without"
+        "Python ignores environment variables with -I; start Python without this option"
     )
 
 
 def test_wrapper_of_a_program_of_its_own_is_named():
     """Whether that one starts a Python is not known."""
     assert describe_withheld(["sudo", "./train.sh", "-i"], "") == (
-        "sudo withholds the environment; put otel-mlperf run behind it, before the program"
+        "sudo does not pass on environment variables; write otel-mlperf run after sudo, before "
+        "the program"
     )
 
 
@@ -107,15 +110,16 @@ def described(tmp_path, text, first="#!/bin/bash"):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("cd x && exec env -i python x.py", f"env -i withholds the environment; put otel-mlperf "
-         f"run behind it: exec env -i {OWN} python x.py"),
-        ("PYTHONPATH=src python x.py", f"env PYTHONPATH=src withholds the environment; put "
-         f"otel-mlperf run behind it: env PYTHONPATH=src {OWN} python x.py"),
+        ("cd x && exec env -i python x.py", "env -i does not pass on environment variables; "
+         f"write otel-mlperf run after env -i: exec env -i {OWN} python x.py"),
+        ("PYTHONPATH=src python x.py", "env PYTHONPATH=src does not pass on environment "
+         "variables; write otel-mlperf run after env PYTHONPATH=src: "
+         f"env PYTHONPATH=src {OWN} python x.py"),
         ("if true; then\n  python3 -I \\\n x.py\nfi",
-         "Python ignores the environment with -I; start it without"),
-        ("export PYTHONPATH=src  # ours\npython x.py", "export PYTHONPATH=src drops the folder by "
-         "which recording starts; write PYTHONPATH=src:$PYTHONPATH"),
-        ("PYTHONPATH=\npython x.py", "PYTHONPATH= drops the folder by which recording starts; "
+         "Python ignores environment variables with -I; start Python without this option"),
+        ("export PYTHONPATH=src  # ours\npython x.py", "export PYTHONPATH=src removes the folder "
+         "that starts the recording; write PYTHONPATH=src:$PYTHONPATH"),
+        ("PYTHONPATH=\npython x.py", "PYTHONPATH= removes the folder that starts the recording; "
          "write PYTHONPATH=:$PYTHONPATH"),
     ],
 )  # fmt: skip

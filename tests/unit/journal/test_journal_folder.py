@@ -179,7 +179,7 @@ def test_a_folder_that_somebody_made_before_us_is_not_used(tmp_path):
     around.mkdir()
     around.chmod(0o777)
 
-    with pytest.raises(JournalError, match="may be written by others"):
+    with pytest.raises(JournalError, match="is writable for other users"):
         make_private(str(around / "run"))
     assert not is_own(around / "run")
 

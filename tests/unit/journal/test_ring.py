@@ -60,7 +60,7 @@ def test_no_memory_for_a_journal_leaves_no_file(tmp_path: Path) -> None:
         check=True,
     )
 
-    assert "Cannot allocate memory; make room, or set OTEL_MLPERF_JOURNAL_ROWS" in done.stdout
+    assert "Cannot allocate memory; free space, or set OTEL_MLPERF_JOURNAL_ROWS" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

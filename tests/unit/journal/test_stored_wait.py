@@ -66,8 +66,8 @@ def test_what_found_no_room_is_told_before_anybody_has_counted_it(tmp_path):
         file.write(struct.pack("<Q", 484_042))
 
     assert find_losses([f"{full}:9", f"{other}:9"]) == [
-        "rank 3: 484,042 spans lost, the journal was full",
-        "larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans",
+        "rank 3: 484,042 spans lost because the journal was full",
+        "raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans",
     ]
     assert find_losses([f"{other}:9", f"{tmp_path}/5-1-0.journal:9"]) == []
 
@@ -114,7 +114,7 @@ def test_tables_that_do_not_come_are_said_by_rank(tmp_path):
     (unread,) = wait_for_tables(asked, patience_s=60)
 
     assert re.fullmatch(r"rank 3: the last \d+\.\d s are not stored yet", said)
-    assert unread.endswith("are not stored yet, no agent reads its journal")
+    assert unread.endswith("are not stored yet; no agent reads the journal of this rank")
 
 
 def test_other_ranks_of_the_node_are_waited_for(tmp_path):

@@ -29,7 +29,7 @@ def test_damaged_description_is_named(tmp_path, damage):
     place = tmp_path / "rank1.3.window.json"
     place.write_bytes(damage)
 
-    with pytest.raises(JournalError, match=r"rank1\.3\.window\.json: .*; delete it to leave"):
+    with pytest.raises(JournalError, match=r"rank1\.3\.window\.json: .*; delete the file to skip"):
         read_window(place)
 
 
@@ -40,5 +40,5 @@ def test_a_trace_outside_of_its_folder_is_refused(tmp_path, trace):
     place = write_window(tmp_path, WINDOW)
     place.write_bytes(place.read_bytes().replace(WINDOW.trace.encode(), trace.encode()))
 
-    with pytest.raises(JournalError, match="is no name of a file"):
+    with pytest.raises(JournalError, match="is not the name of a file"):
         read_window(place)

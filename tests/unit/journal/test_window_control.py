@@ -73,11 +73,11 @@ def test_second_request_waits_for_the_first(journal):
     """While one is not taken, or its window is open, another is refused; afterwards it is not."""
     ask(journal)
     assert ask(journal) == (
-        "asking rank 0 for a profiler window: another request, for 3 steps, waits for the next "
-        "step; wait for it, or end it with --stop"
+        "requesting a profiler window from rank 0: another request, for 3 steps, is waiting for "
+        "the next step; wait for this window, or end the window with --stop"
     )
     request = take(journal)
-    assert "the window of 3 steps that was asked for before is still open" in ask(journal)
+    assert "a window of 3 steps, requested earlier, is still open" in ask(journal)
     journal.words[Word.ANSWERED] = request
 
     assert ask(journal).isdecimal()
@@ -100,7 +100,7 @@ def test_process_that_does_not_look_is_not_asked(journal):
     """One that records with another version would never take it."""
     journal.words[Word.LISTENS] = 0
 
-    assert "does not look for requests" in ask(journal)
+    assert "does not check for requests" in ask(journal)
     assert journal.words[Word.CONTROL] == 0
 
 
@@ -108,7 +108,7 @@ def test_run_that_has_ended_is_not_asked(journal):
     """Its journal says so."""
     journal.close()
 
-    assert "its process has ended" in ask(journal)
+    assert "the process has ended" in ask(journal)
 
 
 def test_file_that_is_no_journal_is_named(tmp_path):

@@ -56,12 +56,16 @@ def test_module_or_file(program, place):
 @pytest.mark.parametrize(
     ("target", "error", "words"),
     [
-        ("train.py", UsageError, "'train.py' names no loader"),
-        ("of_nothing.py:loader", NoSuchLoader, "there is no file of_nothing.py"),
-        ("of_nothing:loader", NoSuchLoader, "there is no module of_nothing in"),
-        ("of_program.py:loadr", NoSuchLoader, "has no 'loadr'; is loader meant?"),
+        ("train.py", UsageError, "'train.py' is not the name of a loader"),
+        ("of_nothing.py:loader", NoSuchLoader, "no file of_nothing.py"),
+        ("of_nothing:loader", NoSuchLoader, "no module of_nothing in"),
+        ("of_program.py:loadr", NoSuchLoader, "contains no 'loadr'; did you mean loader?"),
         ("of_program.py:number", LoaderError, "is a int, which cannot be iterated"),
-        ("of_program.py:data", LoaderError, "looks like a dataset, so put a DataLoader around"),
+        (
+            "of_program.py:data",
+            LoaderError,
+            "looks like a dataset; wrap the dataset in a DataLoader",
+        ),
         ("of_program.py:broken", LoaderError, r"failed: ValueError: no data \(of_program.py:9\)"),
         ("of_broken.py:loader", LoaderError, "importing of_broken.py failed: ModuleNotFoundError"),
         ("of_broken:loader", LoaderError, "importing of_broken failed: ModuleNotFoundError"),

@@ -101,5 +101,5 @@ def test_counts_of_the_command_line():
     """Whole numbers; anything else is named."""
     assert parse_counts("0, 2,4") == [0, 2, 4]
     for text in ("", "2,", "-1", "two", "1.5"):
-        with pytest.raises(UsageError, match="is no number of workers"):
+        with pytest.raises(UsageError, match="is not a number of workers"):
             parse_counts(text)

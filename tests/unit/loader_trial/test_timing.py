@@ -100,7 +100,7 @@ def test_a_pass_is_timed_as_a_whole():
 
 def test_errors_of_the_loader():
     """An empty one, and one whose code raises, with where it did."""
-    with pytest.raises(LoaderError, match="it gave no batch"):
+    with pytest.raises(LoaderError, match="it returned no batch"):
         time_batches([], 4, 0, Clock())
 
     def broken(_):

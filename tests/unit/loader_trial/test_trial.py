@@ -84,7 +84,7 @@ def test_all_of_a_loader():
     assert answer.line is not None
     assert answer.line.startswith("DataLoader(..., num_workers=")
     assert all(trial.batch_ns > 0 and trial.first_batch_ns > 0 for trial in answer.trials)
-    assert said[:2] == ["its parts", "DataLoader(..., num_workers=0)"]
+    assert said[:2] == ["parts of the loader", "DataLoader(..., num_workers=0)"]
 
 
 def test_what_only_gives_batches():
@@ -132,12 +132,12 @@ def test_the_fastest_is_named_whole_where_it_is_not_the_best():
     )  # fmt: skip
 
     (note,) = read_notes(DataLoader([1, 2]), [best, fastest], best)
-    assert note.startswith("the fastest was 2 workers, prefetch 4; ")
+    assert note.startswith("2 workers, prefetch 4 was fastest, ")
 
 
 def test_a_loader_without_batches():
     """It says so."""
-    with pytest.raises(LoaderError, match="it gave no batch"):
+    with pytest.raises(LoaderError, match="it returned no batch"):
         asked(DataLoader([], batch_size=2))
 
 

@@ -47,18 +47,18 @@ def test_page():
     lines = shown()
 
     assert [line.rstrip("▇ ") for line in lines] == [
-        "train.py:loader · DataLoader of Pix · 8 samples · 1.20 MB a batch",
-        "  setting                   batches/s samples/s   a batch     ±   first   memory",
-        "  0 workers (now)                12.5       100   80.0 ms   2 %  210 ms        –",
+        "train.py:loader · DataLoader of Pix · 8 samples · 1.20 MB per batch",
+        "  setting                   batches/s samples/s per batch     ±   first   memory",
+        "  0 workers (current)            12.5       100   80.0 ms   2 %  210 ms        –",
         "  2 workers                      25.0       200   40.0 ms   2 %  210 ms +36.0 MB",
-        "  a batch without workers        mean  share",
+        "  one batch, no workers           mean  share",
         "  __getitem__                 76.0 ms   95 %",
         "    Crop                      8.00 ms   10 %",
         "    Blur                      64.0 ms   80 %",
         "  collate                     4.00 ms    5 %",
         "best      DataLoader(..., num_workers=2, persistent_workers=True)",
-        "          25.0 batches/s ± 2 %, 2.0 times as fast as now,",
-        "          workers kept: their start is 12 % of an epoch",
+        "          25.0 batches/s ± 2 %, 2.0 times as fast as currently,",
+        "          persistent workers: their start-up costs 12 % of an epoch",
     ]
     assert [line.count("▇") for line in lines[5:9]] == [19, 2, 16, 1]
 
@@ -70,7 +70,7 @@ def test_as_it_is_now():
 
     assert lines[-3:] == [
         "best      DataLoader(..., num_workers=0)",
-        "          12.5 batches/s ± 2 %, as it is now",
+        "          12.5 batches/s ± 2 %, current settings",
         "note      one two",
     ]
 
@@ -81,5 +81,5 @@ def test_no_data_loader():
                   first_batch_ns=1)  # fmt: skip
     lines = shown(trials=[alone], inside=None, best=None, line=None, now=None, dataset=None)
 
-    assert lines[2].startswith("  as it is ")
-    assert lines[-1] == "best      its settings cannot be varied: it is no DataLoader"
+    assert lines[2].startswith("  current settings ")
+    assert lines[-1] == "best      settings cannot be varied: the loader is not a DataLoader"

@@ -56,8 +56,16 @@ def test_partial_success_is_counted(server, client_of, signal, body):
 @pytest.mark.parametrize(
     ("code", "outcome", "told"),
     [
-        (301, Outcome.RETRY, "redirects are not followed, set the endpoint to where it leads"),
-        (307, Outcome.RETRY, "redirects are not followed, set the endpoint to where it leads"),
+        (
+            301,
+            Outcome.RETRY,
+            "redirects are not followed; set the endpoint to the target of the redirect",
+        ),
+        (
+            307,
+            Outcome.RETRY,
+            "redirects are not followed; set the endpoint to the target of the redirect",
+        ),
         (400, Outcome.REJECTED, "went wrong"),
         (401, Outcome.UNAUTHORIZED, "check OTEL_EXPORTER_OTLP_HEADERS"),
         (403, Outcome.UNAUTHORIZED, "check OTEL_EXPORTER_OTLP_HEADERS"),
@@ -138,7 +146,7 @@ def test_a_good_status_with_a_strange_body_is_no_delivery(server, client_of, mod
     answer = client.post(spans())
 
     assert answer.outcome is Outcome.RETRY
-    assert "answered 200 with something that is no OTLP" in answer.reason
+    assert "answered 200, but not with OTLP" in answer.reason
     server.mode("ok")
     assert client.post(spans()).outcome is Outcome.DELIVERED
 

@@ -191,8 +191,8 @@ def test_without_grpcio_it_is_said_what_to_install(monkeypatch):
 
     assert settings.is_grpc
     assert warning == (
-        "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: grpcio is not installed: all waits in the run folder; "
-        "pip install grpcio, or set http/protobuf"
+        "OTEL_EXPORTER_OTLP_PROTOCOL=grpc: grpcio is not installed: unsent data stays in the run "
+        "folder; pip install grpcio, or set http/protobuf"
     )
 
 
@@ -237,7 +237,7 @@ def test_exporter_that_is_not_installed_is_named_once():
     settings, warning = warned(OTEL_TRACES_EXPORTER="nope, console")
     assert settings is None
     assert warning.startswith("OTEL_TRACES_EXPORTER: no exporter nope is installed: traces for it ")
-    assert "there are console, otlp, otlp_proto_grpc" in warning
+    assert "available: console, otlp, otlp_proto_grpc" in warning
     assert warning.endswith("; pip install opentelemetry-exporter-nope")
 
 
@@ -350,7 +350,8 @@ def test_a_client_key_that_others_can_read_is_pointed_out(tmp_path):
     key.chmod(0o644)
 
     assert (
-        warned(**{variable: str(key)})[1] == f"{variable}={key} is open to others: chmod 600 {key}"
+        warned(**{variable: str(key)})[1]
+        == f"{variable}={key} is readable for other users: chmod 600 {key}"
     )
 
 

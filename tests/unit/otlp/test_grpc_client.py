@@ -102,7 +102,7 @@ def test_partial_success_is_counted(server, client_of, signal, body):
 
 
 HEADERS = "check OTEL_EXPORTER_OTLP_HEADERS: no"
-SERVICE = "check that the server receives traces by gRPC: no"
+SERVICE = "check that the server accepts traces over gRPC: no"
 
 
 @pytest.mark.fault("F04", "F05", "S13")

@@ -168,7 +168,9 @@ def test_a_debugger_stays_on(recording, said):
         assert sys.gettrace() is theirs
     finally:
         sys.settrace(None)
-    assert [call.left_out for call in calls(recording)] == ["a debugger or another tracer was on"]
+    assert [call.left_out for call in calls(recording)] == [
+        "a debugger or another tracer was active"
+    ]
     assert names.SECTION_PROFILER not in recording.one("sum up").attributes
     assert len(said()) == 1
 
@@ -189,7 +191,9 @@ def test_a_debugger_begun_inside_stays_on(recording):
         assert sys.gettrace() is theirs
     finally:
         sys.settrace(None)
-    assert [call.left_out for call in calls(recording)] == ["another profiler took its place"]
+    assert [call.left_out for call in calls(recording)] == [
+        "another profiler replaced it during the call"
+    ]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

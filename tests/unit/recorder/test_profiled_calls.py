@@ -124,7 +124,7 @@ def test_no_file_is_left(recording, monkeypatch, tmp_path):
         with om.span("forward", profile="memory"):
             pass
         assert [file.name for file in folder.iterdir()] == ["theirs"]
-    assert [call.left_out for call in calls(recording)] == ["", "another profiler was on"]
+    assert [call.left_out for call in calls(recording)] == ["", "another profiler was active"]
 
 
 @pytest.mark.sampled(1)
@@ -256,7 +256,7 @@ def test_another_profiler(recording, said, monkeypatch):
     assert tracemalloc.is_tracing()
     tracemalloc.stop()
     assert any(getattr(entry.code, "co_name", "") == "inner" for entry in profiler.getstats())
-    assert [call.left_out for call in calls(recording)] == ["another profiler was on"] * 2
+    assert [call.left_out for call in calls(recording)] == ["another profiler was active"] * 2
     assert len(said()) == 1
     assert names.SECTION_PROFILER not in recording.one("forward").attributes
 
@@ -284,7 +284,7 @@ def test_replaced_inside(recording):
         sys.setprofile(theirs)
     assert sys.getprofile() is theirs
     sys.setprofile(None)
-    left_out = "" if HAS_MONITORING else "another profiler took its place"
+    left_out = "" if HAS_MONITORING else "another profiler replaced it during the call"
     assert [call.left_out for call in calls(recording)] == [left_out]
     assert is_nothing_on()
 
@@ -314,7 +314,7 @@ def test_allocations_until_another_thread(recording, allocations):
     thread.start()
     thread.join()
     section.__exit__(None, None, None)
-    assert [call.left_out for call in calls(recording)] == ["it ended in another thread"]
+    assert [call.left_out for call in calls(recording)] == ["the call ended in another thread"]
     assert is_nothing_on()
     with om.span("next", profile="memory"):
         pass
@@ -340,7 +340,7 @@ def test_ended_in_another_thread(recording):
     left.set()
     thread.join()
     assert done == [False]
-    assert [call.left_out for call in calls(recording)] == ["it ended in another thread"]
+    assert [call.left_out for call in calls(recording)] == ["the call ended in another thread"]
 
 
 def test_stopped_inside(recording):
@@ -373,7 +373,7 @@ def test_unknown_kind(recording, said):
             assert is_nothing_on()
     assert len(recording.sections("forward")) == 2
     assert len(said()) == 1
-    assert "it is one of calls, lines, memory" in said()[0]
+    assert "expected one of calls, lines, memory" in said()[0]
 
 
 def test_folder_refuses(recording, said):
@@ -382,4 +382,4 @@ def test_folder_refuses(recording, said):
     with om.span("forward", profile="calls"):
         pass
     assert recording.one("forward")
-    assert "is not written" in said()[0]
+    assert "cannot be written" in said()[0]

@@ -25,7 +25,7 @@ def test_steps_are_one_or_a_range(text, steps):
 @pytest.mark.parametrize("text", ["", "x", "9-7", "-1", "1-", "1,2"])
 def test_what_is_no_range_is_refused(text):
     """With how one is written."""
-    with pytest.raises(UsageError, match="give a number, like 7, or a range, like 7-9"):
+    with pytest.raises(UsageError, match="expected a number such as 7, or a range such as 7-9"):
         parse_steps(text)
 
 

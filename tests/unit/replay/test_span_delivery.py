@@ -85,5 +85,5 @@ def test_an_option_goes_before_the_environment():
 
 def test_without_an_endpoint_there_is_nowhere_to_go():
     """The message names both ways to give one."""
-    with pytest.raises(ConfigError, match=r"give --endpoint .* or set OTEL_EXPORTER_OTLP_ENDPOINT"):
+    with pytest.raises(ConfigError, match=r"pass --endpoint .* or set OTEL_EXPORTER_OTLP_ENDPOINT"):
         traces_settings(None, {}, print)

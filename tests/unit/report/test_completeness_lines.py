@@ -25,7 +25,7 @@ def test_a_window_that_lacks_work_is_marked_in_its_first_lines(tmp_path):
         "GPU busy at least 20 %, idle at most 80 % of the window",
         "t.json · rank 0 · 1.00 ms · 16 events · 1 step",
         "incomplete: 5 of 10 launched kernels have no record (stream 7 of device 0, all",
-        "  between 0.0 and 0.4 ms); whole between 0.5 and 1.0 ms: GPU busy 41 % there",
+        "  between 0.0 and 0.4 ms); complete from 0.5 to 1.0 ms (GPU busy 41 %)",
     ]
 
 
@@ -33,8 +33,8 @@ def test_a_complete_window_says_that_its_launches_were_answered(tmp_path):
     """And has no word of doubt."""
     text = shown(tmp_path, ())
 
-    assert "launch   p50 5.00 µs" in text
-    assert "         10 of 10 have a device record\n" in text
+    assert "launch   delay from call to start: p50 5.00 µs" in text
+    assert "         10 of 10 launches have a device record\n" in text
     assert "incomplete" not in text
     assert "at least" not in text
 

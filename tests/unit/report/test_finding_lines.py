@@ -130,7 +130,7 @@ def test_a_healthy_run_says_so_in_one_line():
 
 def test_what_could_not_be_looked_at_is_said():
     """A run whose tables lack what was recorded is not called healthy."""
-    left = "nobody reads: otel-mlperf doctor 3f2a --recover"
+    left = "unread data: run otel-mlperf doctor 3f2a --recover"
 
     assert render_findings(of_run(missing=[left])) == (
         f"run 3f2a: nothing found in what is stored\n          {left}\n"

@@ -62,12 +62,12 @@ step.json · rank 1 of 2 · 1.00 ms · 11 events · 1 step
   total                                     4   640 µs   100 %
 work     compute 290 µs, communication 300 µs, copies 50.0 µs (50.0 µs exposed)
 idle     360 µs, of which 280 µs in 3 gaps
-         180 µs waiting for the host, 20.0 µs for the device, 80.0 µs not known
-longest  180 µs, host in aten::stack
-         80.0 µs, host in no operator
-         50.0 µs after the last work, host in no operator
-launch   p50 5.00 µs from call to start, p95 15.0 µs, max 15.0 µs
-         3 of 3 have a device record
+         180 µs waiting for the host, 20.0 µs for the device, 80.0 µs unknown
+longest  gap of 180 µs, host in aten::stack
+         gap of 80.0 µs, host outside operators
+         gap of 50.0 µs after the last device work, host outside operators
+launch   delay from call to start: p50 5.00 µs, p95 15.0 µs, max 15.0 µs
+         3 of 3 launches have a device record
 copies   Memcpy HtoD (Pageable -> Device) ×1: 50.0 µs, 600 kB at 12.0 GB/s
 memory   peak 3.00 GiB allocated of 5.00 GiB reserved
 unlinked 1 × launch unknown
@@ -102,9 +102,9 @@ def test_a_trace_with_rows_that_are_not_known_is_not_said_to_be_of_a_cpu_only(tm
     lines = render_kernels(found_in(write_trace(tmp_path / "npu.json", entries))).splitlines()
 
     assert lines[0] == (
-        "no known device work: device rows of process NPU 0 (3 events) are not known here"
+        "no known device work: device rows of process NPU 0 (3 events) have an unknown type"
     )
-    assert lines[-1] == "unknown  device rows of process NPU 1 (1 event) are not known here"
+    assert lines[-1] == "unknown  device rows of process NPU 1 (1 event) have an unknown type"
 
 
 def test_damage_hides_no_row_that_is_not_known(tmp_path):
@@ -116,7 +116,7 @@ def test_damage_hides_no_row_that_is_not_known(tmp_path):
 
     assert " ".join(text.split()).startswith(
         "no known device work in the part that could be read: device rows of process NPU 0 "
-        "(1 event) are not known here npu.json"
+        "(1 event) have an unknown type npu.json"
     )
 
 
@@ -301,7 +301,7 @@ def test_overlap_with_a_duration_that_is_far_too_long_is_reported(tmp_path):
 
     text = render_kernels(found_in(write_trace(tmp_path / "stuck.json", [*kernels, stuck])))
 
-    assert "\noverlap  work of single streams overlaps by 400 µs: graphs" in text
+    assert "\noverlap  work on the same stream overlaps by 400 µs: normal for graphs" in text
 
 
 def test_work_that_overlaps_on_one_stream_is_said(tmp_path):
@@ -313,4 +313,6 @@ def test_work_that_overlaps_on_one_stream_is_said(tmp_path):
     longer = [*sound, kernel("c", 40, 40, 3)]
     found = found_in(write_trace(tmp_path / "longer.json", longer))
     assert (found.total.busy_ns, found.total.overlap_ns) == (70_000, 20_000)
-    assert "\noverlap  work of single streams overlaps by 20.0 µs: graphs" in render_kernels(found)
+    assert (
+        "\noverlap  work on the same stream overlaps by 20.0 µs: normal for graphs"
+    ) in render_kernels(found)

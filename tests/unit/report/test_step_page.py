@@ -102,7 +102,7 @@ def test_an_exception_is_told_where_it_came_from(tmp_path):
         "data wait",
         "OSError: x",
         "forward",
-        "open when its process ended",
+        "still open when the process ended",
     ]
 
 
@@ -125,7 +125,7 @@ def test_the_slowest_step_says_that_nobody_asked_for_it(tmp_path):
     lines = rendered(digits(tmp_path), None).splitlines()
 
     assert lines[0] == "step 23 · train · run 3f2a"
-    assert lines[2] == "the slowest sampled step; --step N shows another: 0, 1, 2, 3, 4, 23"
+    assert lines[2] == "slowest sampled step; other sampled steps (--step N): 0, 1, 2, 3, 4, 23"
 
 
 def test_what_the_program_said_of_a_section_stands_below_it(tmp_path):
@@ -183,7 +183,7 @@ def test_what_the_program_marked_stands_below_the_heading(tmp_path):
     run.mark("lr halved", begin + 3 * MS, 2)
     run.mark("warm", begin + 4 * MS, 2)
 
-    assert "\n  marked lr halved at 3.00 ms, warm at 4.00 ms\n" in rendered(run, 2)
+    assert "\n  marks: lr halved at 3.00 ms, warm at 4.00 ms\n" in rendered(run, 2)
 
 
 def test_of_very_many_ranks_the_worst_are_told(tmp_path):
@@ -199,7 +199,7 @@ def test_of_very_many_ranks_the_worst_are_told(tmp_path):
     assert "rank 1 · 5.00 ms\n" in shown
     assert shown.count("\nrank ") == 16
     assert shown.index("rank 7 ·") < shown.index("rank 21") < shown.index("rank 33")
-    assert "and 24 ranks more: --rank N" in shown
+    assert "24 more ranks: --rank N" in shown
 
 
 def test_where_a_trace_had_no_room_for_sections_their_times_are_told(tmp_path):

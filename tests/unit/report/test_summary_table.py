@@ -74,7 +74,7 @@ outside   4.03 s outside steps (40 %): untracked 4.03 s
 goodput   59 % of 10.0 s: train 59 %, other 40 %, data wait <1 %
 slowest   step 17 on rank 1: 4.10 s, not sampled · all_reduce 4.00 s
 figures   incomplete: 1,000 spans lost, the journal was full
-          larger OTEL_MLPERF_JOURNAL_ROWS=, or aggregate=True for short spans
+          raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans
 telemetry 1,000 records lost · <0.1 % overhead · stored in otel-runs/llama-77aa
           9,000 not sent yet: otel-mlperf doctor 77aa --recover
 next      otel-mlperf doctor 77aa

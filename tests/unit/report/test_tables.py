@@ -34,10 +34,10 @@ def test_runs_are_one_line_each(tmp_path):
     shown = [overview(run) for run in list_runs(tmp_path)]
 
     assert render_runs(shown, str(tmp_path), more=3) == (
-        "id    name                    started       outcome     ranks    steps      time\n"
+        "id    name                    started       outcome     ranks    steps  duration\n"
         f"77aa  a-very-long-name-of-a…  {second}  unreadable      0        0       0 s\n"
         f"3f2a  digits                  {first}  finished        1       40    3.05 s\n"
-        "and 3 older runs: --all lists them\n"
+        "3 older runs not shown: --all\n"
     )
 
 
@@ -50,10 +50,10 @@ def test_tags_have_a_column_and_bad_folders_a_line(tmp_path):
     table = render_runs([overview(one) for one in list_runs(tmp_path)], "x", 0, ["bad-77aa"])
 
     head, line, bad = table.splitlines()
-    assert head.endswith("time  tags")
+    assert head.endswith("duration  tags")
     assert "1.00 s  ablation big" in line
     assert max(map(len, (head, line))) <= 80
-    assert bad == "bad-77aa: its run.json cannot be read"
+    assert bad == "bad-77aa: the file run.json of this run cannot be read"
 
 
 def test_no_runs_are_said_to_be_none():

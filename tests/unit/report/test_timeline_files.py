@@ -317,8 +317,7 @@ def test_a_step_that_never_was_is_named(run):
         select(read_run(run), (7, 9))
 
     assert str(error.value) == (
-        "looking for train steps 7 to 9 of run 3f2a: there is none; "
-        "the steps that ended are train 0 to 1"
+        "looking for train steps 7 to 9 of run 3f2a: not found; completed steps: train 0 to 1"
     )
 
 

@@ -44,7 +44,7 @@ def test_a_damaged_file_is_nobodys(tmp_path, content):
 
     assert not write_run_file(str(tmp_path), FACTS)
     assert (tmp_path / RUN_FILE).read_text() == content
-    with pytest.raises(StoreError, match="without it the folder is no run"):
+    with pytest.raises(StoreError, match="a run folder requires this file"):
         read_run_file(tmp_path)
 
 

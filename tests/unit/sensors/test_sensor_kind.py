@@ -27,7 +27,7 @@ SURROUNDINGS = SimpleNamespace(clock=lambda: 0.0, level="basic")
 
 def test_an_entry_point_that_names_the_sensor_itself_is_told_so():
     """The mistake that is made first; not that a class has no level."""
-    with pytest.raises(TypeError, match=r"it is no SensorKind but <class '.*Quiet'>; name one"):
+    with pytest.raises(TypeError, match=r"found <class '.*Quiet'>, expected a SensorKind"):
         StartedSensor(lambda: Quiet, SURROUNDINGS).read()
 
 

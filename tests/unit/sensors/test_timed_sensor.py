@@ -62,7 +62,7 @@ def test_what_a_sensor_raises_is_logged_once_and_ends_nothing(caplog):
     found = [timed.read() for _ in range(3)]
 
     assert [LOAD in one for one in found] == [False, False, True]
-    assert [record.message for record in caplog.records] == ["a pass of the load sensor failed"]
+    assert [record.message for record in caplog.records] == ["reading the load sensor failed"]
     timed.close()
 
 

@@ -71,7 +71,7 @@ def test_every_field_is_documented():
 @pytest.mark.parametrize(
     ("key", "hint"),
     [("consol", "'console'"), ("endpont", "'endpoint'"), ("traceevery", "'trace_every'"),
-     ("xyzzy", "known are")],
+     ("xyzzy", "known: ")],
 )  # fmt: skip
 def test_unknown_keys(tmp_path, key, hint):
     """Unknown settings name the nearest known one, in arguments and files."""

@@ -178,7 +178,7 @@ tracer_provider:
 logger_provider: {processors: []}
 """)[1]
 
-    places = warning.partition("not used here: ")[2].split(", ")
+    places = warning.partition("unsupported settings are ignored: ")[2].split(", ")
     assert sorted(places) == [
         "attribute_limits",
         "log_level",
@@ -212,12 +212,12 @@ meter_provider: {readers: [{periodic: {exporter: {otlp_http: }}}]}
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("file_format: '0.4'\n", "file_format '0.4' is not known"),
-        ("resource: {}\n", "file_format 'none' is not known"),
+        ("file_format: '0.4'\n", "file_format is '0.4', expected 1.0"),
+        ("resource: {}\n", "file_format is 'none', expected 1.0"),
         ("- a\n", "found a list"),
         ("", "found a NoneType"),
         ("a: [\n", "expected the node content"),
-        ("file_format: '1.0'\nx: ${1a}\n", "'${1a}' is no reference"),
+        ("file_format: '1.0'\nx: ${1a}\n", "'${1a}' is not a valid reference"),
         ("[" * 5000, "recursion"),
         ("!!python/object/apply:os.system [ls]\n", "could not determine a constructor"),
     ],

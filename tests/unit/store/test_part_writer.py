@@ -96,7 +96,9 @@ def test_rows_that_do_not_fit_are_refused_by_name(tmp_path, change, message):
 
 def test_an_unknown_table_is_refused(tmp_path):
     """The tables are those of the schema."""
-    with pytest.raises(StoreError, match="writing table 'vaules': there are processes, steps"):
+    with pytest.raises(
+        StoreError, match="writing table 'vaules': no such table; tables: processes, steps"
+    ):
         write_part(tmp_path, "vaules", "a", 1, {})
 
 

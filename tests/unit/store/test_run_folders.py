@@ -73,7 +73,7 @@ def test_a_beginning_of_several_ids_asks_for_more(runs):
 
     when = time.strftime("%d %b %H:%M", time.localtime(300))
     assert str(error.value) == (
-        "looking for run '3f2': 2 ids begin like that; give more of it:"
+        "looking for run '3f2': 2 ids start with this text; use a longer prefix:"
         f"\n  3f2b3333  mnist  {when}"
         f"\n  3f2a1111  digits  {time.strftime('%d %b %H:%M', time.localtime(100))}"
     )
@@ -100,7 +100,8 @@ def test_an_unknown_run_shows_the_five_newest(runs):
 
 
 @pytest.mark.parametrize(
-    ("exists", "found"), [(False, "there is no such folder"), (True, "there are no runs in it")]
+    ("exists", "found"),
+    [(False, "the folder does not exist"), (True, "the folder contains no runs")],
 )
 def test_without_any_run_it_says_where_it_looked(tmp_path, exists, found):
     """And what can be done."""
@@ -111,8 +112,8 @@ def test_without_any_run_it_says_where_it_looked(tmp_path, exists, found):
         find_run("latest", folder)
 
     assert str(error.value) == (
-        f"looking for run 'latest' in {folder}: {found}; go to where the run was started, "
-        "set OTEL_MLPERF_DIR, or give the path of a run folder"
+        f"looking for run 'latest' in {folder}: {found}; change to the folder where the run was "
+        "started, set OTEL_MLPERF_DIR, or pass the path of a run folder"
     )
 
 
@@ -168,11 +169,11 @@ def test_the_folder_of_runs_comes_from_the_environment():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", r"reading .*run\.json: .*; without it the folder is no run"),
+        ("{", r"reading .*run\.json: .*; a run folder requires this file"),
         ('{"id": "a", "name": "b"}', "missing required field `started_ns`"),
         (
             '{"id": "a", "name": "b", "started_ns": 1, "format": 9}',
-            "it has format 9, this version knows 1; upgrade otel-mlperf",
+            "the file has format 9, this version of otel-mlperf supports 1; upgrade otel-mlperf",
         ),
     ],
 )

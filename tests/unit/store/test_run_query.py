@@ -155,7 +155,7 @@ def test_an_answer_from_its_own_process_is_the_same(run):
     sql = "SELECT n, phase, duration_ns / 7, NULL, DATE '2026-11-23' FROM steps ORDER BY n"
 
     assert run_query_in_process(run, sql, 7) == ask(run, sql, 7)
-    with pytest.raises(QueryError, match="INSERT is refused"):
+    with pytest.raises(QueryError, match="INSERT is not permitted"):
         run_query_in_process(run, "INSERT INTO steps SELECT * FROM steps")
 
 
@@ -169,5 +169,5 @@ def test_people_get_a_table(run):
         "number  none  text\n"
         "     0  –     ?[2J\n"
         "     1  –     ?[2J\n"
-        "and more: --rows 2 were asked for\n"
+        "more rows exist; only 2 are shown (--rows)\n"
     )

@@ -49,7 +49,7 @@ def test_a_folder_that_is_there_is_written_to_only_by_force(store, tmp_path):
     folder.mkdir()
     (folder / "mine").write_text("x")
 
-    with pytest.raises(OutputError, match="it is there already; --force"):
+    with pytest.raises(OutputError, match="the folder already exists; write into it with --force"):
         write_tables(store, folder, "csv")
 
     write_tables(store, folder, "csv", is_replaced=True)
@@ -59,7 +59,9 @@ def test_a_folder_that_is_there_is_written_to_only_by_force(store, tmp_path):
 
 def test_a_place_that_refuses_is_named(store, tmp_path):
     """With the system's reason."""
-    with pytest.raises(OutputError, match="No such file or directory; --out names another place"):
+    with pytest.raises(
+        OutputError, match="No such file or directory; choose another place with --out"
+    ):
         write_tables(store, tmp_path / "nowhere" / "tables", "csv")
 
 

@@ -101,7 +101,9 @@ def test_a_damaged_file_is_named(tmp_path, content):
     with pytest.raises(StoreError) as error:
         Store(run).rows("SELECT sum(duration_ns) FROM steps")
     assert str(error.value).startswith(f"reading {bad}: ")
-    assert str(error.value).endswith("the file is damaged: move it away to read the rest")
+    assert str(error.value).endswith(
+        "the file is damaged: move the file away to read the other data"
+    )
 
 
 def test_damage_inside_the_pages_is_named_too(tmp_path):

@@ -199,7 +199,7 @@
     place.replaceChildren(canvas, tip);
     const scale = made("i", "scale");
     scale.style.background = `linear-gradient(90deg,${["--map-0", "--map-1", "--map-2"].map(css).join()})`;
-    legend.replaceChildren(`${chart.rows[0]} at the top · ${written(least, chart.unit)}`, scale, `${written(most, chart.unit)} and more`);
+    legend.replaceChildren(`top row: ${chart.rows[0]} · ${written(least, chart.unit)}`, scale, `≥ ${written(most, chart.unit)}`);
     plots.set(figure.dataset.chart, { canvas, chart });
   }
 
@@ -310,7 +310,7 @@
   document.querySelectorAll("[data-chart]").forEach(figure => {
     const button = made("button", "save", "PNG");
     button.type = "button";
-    button.title = "Save this chart as a picture";
+    button.title = "Save this chart as a PNG file";
     button.addEventListener("click", () => picture(figure).toBlob(blob => {
       const link = made("a");
       link.href = URL.createObjectURL(blob);

@@ -173,7 +173,7 @@ class NvmlSensor:
         gpu.log_refusals()
         if uuid in self._lost:
             del self._lost[uuid]
-            _log.info("GPU %s answers again", uuid)
+            _log.info("GPU %s responds again", uuid)
             # The delay is reset only if no GPU is lost, because restarts disturb other GPUs.
             self._wait_s = self._wait_s if self._lost else LOST_S
         return measured
@@ -184,7 +184,7 @@ class NvmlSensor:
         if uuid not in self._lost:
             self._lost[uuid] = gpu.device, reason
             self._losses[uuid] += 1
-            _log.warning("GPU %s has stopped answering: %s; NVML is started anew", uuid, reason)
+            _log.warning("GPU %s has stopped responding: %s; NVML will be restarted", uuid, reason)
         # Later losses must not postpone a restart that is already scheduled.
         if self._look_at_s is None:
             self._look_at_s = now_s + self._wait_s
@@ -208,7 +208,7 @@ class NvmlSensor:
             self._turn_off(f"NVML: {error}", now_s)
             return
         if not gpus and not silent:
-            self._turn_off("NVML: no GPU that this user may see", now_s)
+            self._turn_off("NVML: no GPU is visible to this user", now_s)
             return
         self._gpus = [Gpu(pynvml, gpu, self._level, self._logged) for gpu in gpus]
         self._xids.listen(pynvml, self._gpus)
@@ -231,7 +231,7 @@ class NvmlSensor:
         self._look_at_s = now_s + (self._wait_s if self._lost else AGAIN_S)
         if reason not in self._logged:
             self._logged.add(reason)
-            _log.info("no readings of NVIDIA GPUs (looked for again every 5 minutes): %s", reason)
+            _log.info("no readings of NVIDIA GPUs (retried every 5 minutes): %s", reason)
 
     def _stop(self, nvml: ModuleType) -> None:
         self._nvml, self._gpus = None, []

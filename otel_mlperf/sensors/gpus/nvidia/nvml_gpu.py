@@ -90,7 +90,7 @@ class Refusals:
             reasons = "; ".join(
                 f"{', '.join(names)} ({why})" for why, names in self._unlogged.items()
             )
-            _log.info("GPU %s does not give: %s", self._uuid, reasons)
+            _log.info("GPU %s does not provide: %s", self._uuid, reasons)
             self._unlogged.clear()
 
 

@@ -183,7 +183,7 @@ def test_only_the_agent_of_rank_0_makes_the_run(destination, proxy, experiment):
 
     verdict = early.accept(batch(1, scalar(1, rank=2)))
     assert isinstance(verdict, TryLater)
-    assert "the agent of rank 0 creates it" in verdict.reason
+    assert "the agent of rank 0 creates the run" in verdict.reason
     assert late.accept(batch(1, scalar(1))) == Delivered()
     assert early.accept(batch(1, scalar(1, rank=2))) == Delivered()
     keys = {metric["key"] for metric in only_run(proxy, experiment)["data"]["metrics"]}
@@ -291,8 +291,12 @@ def test_run_is_open_until_the_last_rank_of_its_host_has_ended(destination, prox
         (Answer(503, b"busy"), "answered 503 to runs/log-batch", None),
         (Answer(429, b"{}", {"Retry-After": "7"}), "answered 429", 7.0),
         (Answer(401, b"who?"), "MLFLOW_TRACKING_TOKEN", 30.0),
-        (Answer(404, b"<html>"), "is MLFLOW_TRACKING_URI an MLflow server?", 30.0),
-        (Answer(200, b"<html>"), "no answer of an MLflow server", 30.0),
+        (
+            Answer(404, b"<html>"),
+            "check that MLFLOW_TRACKING_URI is the address of an MLflow server",
+            30.0,
+        ),
+        (Answer(200, b"<html>"), "not the answer of an MLflow server", 30.0),
         (Answer(302, b"", {"Location": "/"}), "redirects are not followed", 30.0),
         (Unanswered(), "http://127.0.0.1", None),
     ],
@@ -362,7 +366,7 @@ def test_login_that_others_can_read_is_said(destination, caplog):
     more = {"MLFLOW_TRACKING_URI": "http://tracking:5000", "MLFLOW_TRACKING_TOKEN": "hunter2000"}
     destination(**more)
 
-    assert "the login goes over plain http to http://tracking:5000: use https" in caplog.text
+    assert "the login is sent unencrypted (http) to http://tracking:5000: use https" in caplog.text
     assert "hunter2000" not in caplog.text
 
 
@@ -375,7 +379,7 @@ def test_parameters_that_come_later_are_added(destination, proxy, experiment, tm
     assert one.accept(batch(2, scalar(2))) == Delivered()
     run = only_run(proxy, experiment)
     assert entries(run, "params").items() >= {"lr": "0.1", "seed": "7"}.items()
-    assert "parameter lr stays what it was" in caplog.text
+    assert "parameter lr keeps its earlier value" in caplog.text
     assert entries(run, "tags")["late"] == "true"
 
 
@@ -450,7 +454,7 @@ def test_experiment_whose_name_and_id_disagree_is_not_chosen(destination, proxy,
 
     verdict = wrong.accept(batch(1, scalar(1)))
     assert isinstance(verdict, TryLater)
-    assert f"MLFLOW_EXPERIMENT_ID is 0, but experiment {experiment!r}" in verdict.reason
+    assert f"MLFLOW_EXPERIMENT_ID is 0, but the experiment {experiment!r}" in verdict.reason
     assert right.accept(batch(1, scalar(1))) == Delivered()
 
 
@@ -486,7 +490,7 @@ def test_page_of_a_run_is_a_file_of_it(destination, proxy, experiment):
     early = one.accept(page())
 
     assert isinstance(early, TryLater)
-    assert "the run is not at" in early.reason
+    assert "the run does not exist yet at" in early.reason
     assert one.accept(batch(1, scalar(1))) == Delivered()
     for content in (b"<p>1</p>", b"<p>" + b"2" * 1_500_000 + b"</p>"):
         assert one.accept(page(content)) == Delivered()
@@ -503,7 +507,7 @@ def test_page_goes_to_no_store_that_the_server_does_not_write(
     assert one.accept(batch(1, scalar(1))) == Delivered()
 
     assert one.accept(page()) == Refused("artifact_store")
-    assert f"artifacts are at {tmp_path}/artifacts/" in caplog.text
+    assert f"artifacts of the run are stored at {tmp_path}/artifacts/" in caplog.text
     assert "--serve-artifacts" in caplog.text
 
 

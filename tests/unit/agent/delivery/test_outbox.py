@@ -94,8 +94,8 @@ def test_damage_keeps_no_agent_from_starting(tmp_path, caplog) -> None:
     assert after.add(1, "spans/otlp", 5, b"settled").delivered == 5
     assert after.body(after.next("spans/otlp")) == b"waits"
     assert (tmp_path / "note.batch").exists()
-    assert "3 lines cannot be read" in caplog.text
-    assert "note.batch is no request" in caplog.text
+    assert "3 damaged lines are ignored" in caplog.text
+    assert "note.batch is not a stored request" in caplog.text
 
 
 def test_next_agent_sends_what_waited(tmp_path) -> None:
@@ -234,4 +234,4 @@ def test_log_that_is_no_file_of_ours_keeps_no_agent_from_starting(tmp_path, capl
         file.truncate(1 << 40)
     outbox(tmp_path)
 
-    assert caplog.text.count("it is left out") == 2
+    assert caplog.text.count("the file is ignored") == 2

@@ -213,7 +213,7 @@ def test_events_that_somebody_removed_end_the_agent(program, queue, tmp_path) ->
     for path in tmp_path.glob("wal-*"):
         path.write_bytes(b"")
 
-    with pytest.raises(StoreError, match="not what was written"):
+    with pytest.raises(StoreError, match="differs from what was written"):
         list(queue.take_waiting())
 
 

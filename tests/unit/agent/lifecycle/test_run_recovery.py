@@ -50,7 +50,7 @@ def test_files_of_an_agent_that_is_at_work_are_left_alone(run):
     before = files(run)
     with OnlyOne(run.path / "journals") as is_mine:
         assert is_mine
-        with pytest.raises(RunServed, match="its agent still runs on this node"):
+        with pytest.raises(RunServed, match="the agent of the run still runs on this node"):
             deliver_rest(run, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
 
     assert files(run) == before
@@ -175,7 +175,7 @@ def test_what_a_killed_agent_had_logged_is_stored(program, agent_of, journals, r
         "SELECT outcome, error_message FROM processes WHERE outcome <> 'running'"
     )
     assert outcome == "killed"
-    assert "up to half a second, on a busy machine more, may be missing" in message
+    assert "the last half second of data (more on a busy machine) may be missing" in message
 
 
 def left_behind(place: Path, name: str) -> Path:
@@ -214,7 +214,7 @@ def test_what_waits_of_another_user_is_left(run):
     """Its files may be links to anywhere: root writes nothing there."""
     before = files(run)
     os.chown(run.path, 65534, 65534)
-    with pytest.raises(StoreError, match="is user 65534's; let that user do it"):
+    with pytest.raises(StoreError, match="belongs to user 65534; run this command as that user"):
         deliver_rest(run, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
 
     assert files(run) == before
@@ -254,7 +254,7 @@ def test_journal_that_cannot_be_read_stops_no_other(tmp_path):
 
     assert (found.read, found.in_use) == (1, 0)
     of_damaged, of_homeless = found.failed
-    assert of_damaged.startswith(f"reading the journal {journal}: what it says of its run was ")
+    assert of_damaged.startswith(f"reading the journal {journal}: its description of the run is ")
     assert of_homeless.startswith(f"{homeless}: ")
     assert list(damaged.glob("*.journal"))
     assert list(homeless.glob("*.journal"))

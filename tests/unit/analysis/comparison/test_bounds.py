@@ -66,7 +66,7 @@ def test_a_slower_section_is_a_breach_and_the_others_are_not_told(made):
         ("step", "breach"),
         ("backward", "breach"),
     ]
-    assert "backward takes +10" in verdicts[1].said
+    assert "backward changed by +10" in verdicts[1].said
 
 
 def test_equal_runs_and_faster_ones_pass(made):

@@ -128,9 +128,9 @@ def test_the_table_says_which_shapes(imported, tmp_path):
     page = render_comparison(compare_runs(measure_run(before), measure_run(after)))
 
     assert page.partition("kernels")[2].splitlines()[:4] == [
-        "   all kernels 760 µs → 1.16 ms a step (+53 %)",
-        "          gemm_64: 200 µs → 600 µs a step",
-        "            shape: 50.0 µs → 150 µs a call, in aten::addmm of forward",
+        "   all kernels 760 µs → 1.16 ms per step (+53 %)",
+        "          gemm_64: 200 µs → 600 µs per step",
+        "            shape: 50.0 µs → 150 µs per call, in aten::addmm of forward",
         "            [[64, 128], [128, 128]] → [[64, 128], [128, 512]]",
     ]
 
@@ -147,7 +147,7 @@ def test_two_windows_of_one_run_are_compared(imported, tmp_path):
 
     assert [(change.name, change.reason) for change in found.kernels] == [("gemm_64", "speed")]
     assert "forward" in render_comparison(found)
-    with pytest.raises(NoSuchWindow, match="it has 2"):
+    with pytest.raises(NoSuchWindow, match="the run has 2 profiler windows"):
         measure_window(run, 3)
 
 

@@ -148,9 +148,9 @@ def test_a_phase_that_is_asked_for(run):
     assert (validated.steps.mean_ns, validated.requests) == (5 * MS, [])
     served = read_periods(folder, HOUR, phase="request").periods[1]
     assert (served.steps, served.requests[0].count) == (None, 1)
-    with pytest.raises(NoSuchPhase, match="it has train, validate, request"):
+    with pytest.raises(NoSuchPhase, match="the run has phases train, validate, request"):
         read_periods(folder, HOUR, phase="test")
-    with pytest.raises(NoSuchRun, match="its ranks are 0"):
+    with pytest.raises(NoSuchRun, match="the run has ranks 0"):
         read_periods(folder, HOUR, rank=7)
 
 
@@ -280,5 +280,5 @@ def test_lengths():
     for wrong in ("30s", "0h", "1.5h", "h", "", "1w"):
         with pytest.raises(UsageError, match=r"e\.g\. 15m, 1h, 1d"):
             parse_length(wrong)
-    with pytest.raises(UsageError, match="525,601 periods from"):
+    with pytest.raises(UsageError, match="divided into 525,601 periods"):
         lay_grid(START // HOUR * HOUR, START // HOUR * HOUR + 365 * 24 * HOUR, MINUTE)

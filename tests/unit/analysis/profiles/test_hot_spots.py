@@ -52,10 +52,10 @@ def test_ranks_add_up(run):
 def test_left_out(run):
     """Calls of which nothing is known are counted by their reason, and in no figure."""
     append_call(str(run.path), 7, call(duration_ns=MS, passed_over=2))
-    append_call(str(run.path), 7, call(duration_ns=MS, left_out="another profiler was on"))
+    append_call(str(run.path), 7, call(duration_ns=MS, left_out="another profiler was active"))
     (section,) = find_hot(run).sections
     assert (section.calls, section.duration_ns, section.passed_over) == (1, MS, 2)
-    assert section.left_out == {"another profiler was on": 1}
+    assert section.left_out == {"another profiler was active": 1}
 
 
 def test_cut_line(run):
@@ -97,7 +97,7 @@ def test_table_of_lines(run):
     line = HotSpot(name="collate", file="data.py", line=7, calls=1200, own_ns=30 * MS)
     append_call(str(run.path), 7, call(kind="lines", duration_ns=40 * MS, spots=[line]))
     head, titles, row = render_hot(find_hot(run)).splitlines()
-    assert head.startswith("forward: 1 profiled call took 40.0 ms")
+    assert head.startswith("forward: 1 profiled call, 40.0 ms in total")
     assert titles.split() == ["time", "share", "runs", "where"]
     assert row.split() == ["30.0", "ms", "75", "%", "1,200", "collate", "data.py:7"]
 
@@ -129,10 +129,10 @@ def test_table_of_growth(run):
     above, below = render_hot(find_hot(run)).split("\n\n")
     head, rest, missing, titles, row = below.splitlines()
     assert above.startswith("forward: ")
-    assert head == "memory of rank 2 in 1.00 ms, 12 steps: process -3.00 MB, tensors 0 B, objects"
-    assert rest == "+2.00 kB"
+    assert head == "memory growth of rank 2 in 1.00 ms, 12 steps: process -3.00 MB, tensors 0 B,"
+    assert rest == "objects +2.00 kB"
     assert missing == "  missing: sites: off"
-    assert titles.split() == ["grown", "more", "now", "objects"]
+    assert titles.split() == ["growth", "added", "current", "objects"]
     assert row.split()[:4] == ["+2.00", "kB", "+4", "9"]
     assert "\x1b" not in below
     assert max(map(len, below.splitlines())) <= 80
@@ -204,9 +204,9 @@ def test_functions_of_windows_as_a_table(windows):
     """Under what they are, with the numbers of a profiled section."""
     lines = render_hot(find_hot(windows)).splitlines()
     assert lines[0] == (
-        "profiler windows: 2 windows on 2 ranks of 200 ms, own times without operators"
+        "profiler windows: 2 windows on 2 ranks, 200 ms, self times without operators"
     )
-    assert lines[1].split() == ["own", "share", "total", "calls", "where"]
+    assert lines[1].split() == ["self", "share", "total", "calls", "where"]
     assert lines[2].split() == [
         "20.0",
         "ms",

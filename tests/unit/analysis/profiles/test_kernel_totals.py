@@ -262,7 +262,7 @@ def test_what_ran_when_most_memory_was_given_out(windows):
 
 def test_a_run_without_windows_says_how_to_get_one(windows):
     """The error names the run and the way out."""
-    with pytest.raises(NoSuchWindow, match=r"in run 3f2a: there are none; record one with"):
+    with pytest.raises(NoSuchWindow, match=r"in run 3f2a: the run has none; record a window with"):
         windows.found()
 
 
@@ -271,7 +271,8 @@ def test_a_rank_without_windows_is_told_which_ranks_have_some(windows):
     for rank in (0, 3):
         windows.window(f"{rank}a", rank=rank)
     with pytest.raises(
-        NoSuchWindow, match=r"of rank 5 in run 3f2a: there are none; ranks 0, 3 have"
+        NoSuchWindow,
+        match="of rank 5 in run 3f2a: this rank has none; windows exist for ranks 0, 3",
     ):
         windows.found(rank=5)
 

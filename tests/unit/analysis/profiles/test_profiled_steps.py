@@ -327,7 +327,9 @@ def test_a_step_that_was_not_profiled_names_those_that_were(tmp_path):
     run.process(work())
     profiled = run.write()
 
-    with pytest.raises(NoSuchStep, match="it was not profiled; profiled steps are train 4-5, val"):
+    with pytest.raises(
+        NoSuchStep, match="this step was not profiled; profiled steps: train 4-5, val"
+    ):
         profiled.step(6)
     with pytest.raises(NoSuchStep, match="looking for test step 4 in the profiler windows of run"):
         profiled.step(4, "test")
@@ -341,7 +343,7 @@ def test_events_that_had_to_go_are_said_to(tmp_path):
     for part in (profiled.path / "tables" / "spans").glob("*window*"):
         part.unlink()
 
-    with pytest.raises(NoSuchStep, match="they had to make room for newer ones"):
+    with pytest.raises(NoSuchStep, match="they were deleted for newer events"):
         Profiled(profiled.path).step(4)
 
 

@@ -46,7 +46,7 @@ def test_windows_that_no_table_holds_are_unread(tmp_path):
 def test_kernels_of_an_unread_window_are_promised(tmp_path):
     """Not denied: the trace is there, and somebody reads it."""
     found = read_run(digits(tmp_path).write())
-    with pytest.raises(NoSuchWindow, match="there are none; record one"):
+    with pytest.raises(NoSuchWindow, match="the run has none; record a window"):
         read_rows(found)
     recorded(found.path, 0)
     with pytest.raises(NoSuchWindow, match="1 window is still being read; try again in a moment"):
@@ -72,9 +72,9 @@ def test_windows_left_out_are_counted_by_reason(tmp_path):
 
     found = read_left_out(Store(run.write()))
     assert next(check.found for check in check_profiler(found)) == (
-        "3 windows left out: another profiler was running"
+        "3 windows skipped: another profiler was running"
     )
     assert found == {
         "another profiler was running": 3,
-        "it ended before their first step": 1,
+        "the run or block ended before the first step of the window": 1,
     }

@@ -32,7 +32,7 @@ def test_steps_that_another_rank_has_are_missing(tmp_path):
     (loss,) = second.completeness.losses
     assert (loss.kind, loss.missing, loss.of) == ("rank_step", 1, 3)
     assert loss.words == (
-        "1 of 3 steps are not in the window of rank 1: train step 7, which rank 0 has"
+        "1 of 3 steps are missing in the window of rank 1: train step 7, which rank 0 recorded"
     )
     assert not second.completeness.is_complete
     assert second.completeness.ratio == pytest.approx(2 / 3)

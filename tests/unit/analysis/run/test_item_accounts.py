@@ -79,5 +79,5 @@ def test_an_account_that_cannot_be_read_is_named(tmp_path, damage):
     (tmp_path / "accounting").mkdir()
     (tmp_path / "accounting" / "a.json").write_bytes(damage)
 
-    with pytest.raises(StoreError, match=r"reading .*a\.json: .*; move it away to read the rest"):
+    with pytest.raises(StoreError, match=r"reading .*a\.json: .*; move the file away to read"):
         read_accounts(tmp_path)

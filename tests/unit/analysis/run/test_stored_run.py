@@ -82,5 +82,5 @@ def test_what_is_not_there_is_said(run, tmp_path):
     assert om.read_run("digits").path == run.path
     with pytest.raises(NoSuchRun, match="no run has that name"):
         om.read_run("letters")
-    with pytest.raises(NoSuchTable, match="there are processes, steps"):
+    with pytest.raises(NoSuchTable, match="no such table; tables: processes, steps"):
         run.table("stepz")

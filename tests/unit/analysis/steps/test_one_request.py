@@ -43,7 +43,7 @@ def test_a_request_is_chosen_by_its_time_its_id_or_its_number(served, wanted, id
 
 def test_a_request_that_is_not_there_is_told_with_those_that_are(served):
     """Their ids, and how many."""
-    with pytest.raises(NoSuchRequest, match="those of 3 requests were, with ids r0, r1, r2"):
+    with pytest.raises(NoSuchRequest, match="3 sampled requests have spans, with ids r0, r1, r2"):
         read_request(served, "nobody")
     with pytest.raises(NoSuchRequest, match="no spans of requests are stored"):
         read_request(served, rank=5)

@@ -58,7 +58,7 @@ def test_it_looks_like_a_step(tmp_path):
 
     assert render_run_trace(found) == (
         f"""\
-preprocess · run 3f2a · no step: the run itself and its sections
+preprocess · run 3f2a · the run itself and sections outside steps
 trace {ids.run_trace_id(RUN_ID, 0):032x}
 rank 0 · 10.0 s
   span                                    time      self

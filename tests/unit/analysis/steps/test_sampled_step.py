@@ -120,8 +120,8 @@ def test_a_step_that_was_open_when_its_process_died_is_shown(tmp_path):
 @pytest.mark.parametrize(
     ("options", "tried"),
     [
-        ({}, "looking for train step 99 of run 3f2a: there is none; "),
-        ({"rank": 3}, "looking for train step 99 of run 3f2a on rank 3: there is none; "),
+        ({}, "looking for train step 99 of run 3f2a: not found; "),
+        ({"rank": 3}, "looking for train step 99 of run 3f2a on rank 3: not found; "),
     ],
 )
 def test_a_step_that_does_not_exist_says_which_do(tmp_path, options, tried):
@@ -129,7 +129,7 @@ def test_a_step_that_does_not_exist_says_which_do(tmp_path, options, tried):
     with pytest.raises(NoSuchStep) as error:
         step_of(digits(tmp_path), 99, **options)
 
-    assert str(error.value) == f"{tried}the steps that ended are train 0 to 39 on 1 rank"
+    assert str(error.value) == f"{tried}completed steps: train 0 to 39 on 1 rank"
 
 
 def test_a_run_without_steps_says_so(tmp_path):
@@ -159,9 +159,9 @@ def test_a_step_that_was_lost_is_not_said_to_be_none(tmp_path):
     run.accounting(spans={"store": {"created": 18_691, "lost": {"ring_full": 18_691}}})
     folder = read_run(run.write())
 
-    with pytest.raises(NoSuchStep, match="it was lost, with others: 18,691 sections found no room"):
+    with pytest.raises(NoSuchStep, match="this step was lost: 18,691 sections were dropped"):
         read_step(folder, 5)
-    with pytest.raises(NoSuchStep, match="there is none; the steps that ended are train 0 to 9 on"):
+    with pytest.raises(NoSuchStep, match="not found; completed steps: train 0 to 9 on"):
         read_step(folder, 12)
 
 
@@ -174,7 +174,7 @@ def test_a_collection_of_garbage_says_what_it_fell_into(tmp_path):
 
     assert [(one.name, one.self_ns // MS, one.inside) for one in rank.sections][:3] == [
         ("garbage collection", 3, "data wait"),
-        ("garbage collection", 1, "no span"),
+        ("garbage collection", 1, "the step itself"),
         ("data wait", 17, ""),
     ]
 

@@ -235,8 +235,8 @@ def test_profiled_steps_are_not_the_slowest_but_for_want_of_others(tmp_path):
     assert (summary.slowest.number, summary.slowest.profiled) == (1, False)
     assert "slowest   step 1: 9.00 ms, not sampled (sampled: step 4) · forward 9.00 ms" in lines
     assert summary.next == "otel-mlperf show 3f2a --step 4"
-    assert "profiled  1 window, 2 of the table above · otel-mlperf kernels 3f2a" in lines
-    assert "          2 windows left out: another profiler was running" in lines
+    assert "profiled  1 window, 2 steps of the table above · otel-mlperf kernels 3f2a" in lines
+    assert "          2 windows skipped: another profiler was running" in lines
 
 
 def test_slowest_of_profiled_steps_alone_is_marked(tmp_path):
@@ -277,7 +277,7 @@ def test_a_collection_of_garbage_has_a_row_that_says_where_it_fell(tmp_path):
     [
         (100, {}, "2.02 s, not sampled · garbage collection 1.90 s in data wait"),
         (2000, {}, "data wait 2.00 s, garbage collection 1.90 s in data wait"),
-        (1000, {"parent": "train.step"}, " · garbage collection 1.90 s in no span"),
+        (1000, {"parent": "train.step"}, " · garbage collection 1.90 s in the step itself"),
         (2000, {"beside": True}, " · data wait 2.00 s, garbage collection 1.90 s"),
     ],
 )

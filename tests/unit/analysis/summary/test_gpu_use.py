@@ -89,7 +89,7 @@ def test_a_line_of_the_summary(run):
     assert "a call used" in shown
     assert "gpu time" in shown.split("a call used")[1].split("\n")[0]
     (line,) = (line for line in shown.split("\n") if line.strip().startswith("gpu time"))
-    assert "100 ms a step" in line
+    assert "100 ms per step" in line
     assert "idle 40.0 ms (40 %)" in line
 
 

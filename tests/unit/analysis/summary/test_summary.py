@@ -75,7 +75,7 @@ def test_figures_can_be_of_one_rank(tmp_path):
     summary = summarize(folder, 1)
 
     assert (summary.rank, summary.ranks, summary.steps.mean_ns) == (1, 1, 30 * MS)
-    with pytest.raises(NoSuchRun, match=r"looking for rank 7 of run 3f2a: its ranks are 0, 1$"):
+    with pytest.raises(NoSuchRun, match=r"looking for rank 7 of run 3f2a: the run has ranks 0, 1$"):
         summarize(folder, 7)
 
 

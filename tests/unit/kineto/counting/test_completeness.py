@@ -79,8 +79,8 @@ def test_busy_is_told_of_the_part_in_which_nothing_is_missing(tmp_path):
     assert figures[names.WINDOW_DEVICE_IDLE.name] == pytest.approx(1 - 2_000 / 5_090)
     assert figures[names.WINDOW_COMPLETENESS.name] == 0.5
     assert numbers.completeness.words == (
-        "50 of 100 launched kernels have no record (stream 7 of device 0, all between 0.1 and "
-        "5.0 ms)"
+        "50 of 100 launched kernels have no record (stream 7 of device 0, all records between "
+        "0.1 and 5.0 ms)"
     )
 
 

@@ -95,7 +95,7 @@ def test_ranks_that_cannot_be_told_apart_are_reported_as_such(tmp_path):
 
     assert [loss.kind for loss in numbers.completeness.losses] == ["ranks"]
     assert numbers.completeness.words.startswith(
-        "10 of 10 device records are of several ranks in one file, whose devices share a number"
+        "10 of 10 device records belong to several ranks in one file, whose devices share a number"
     )
 
 

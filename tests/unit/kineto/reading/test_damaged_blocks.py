@@ -304,7 +304,7 @@ def test_blanks_and_brackets_take_no_time_of_their_own(read):
         (b'{"metadata": {"traceEvents": []}}', 'no list "traceEvents"'),
         (b"{" * 100_000, 'no list "traceEvents"'),
         (b"\x00" * 100_000, 'no list "traceEvents"'),
-        ("{}".encode("utf-16"), "its text is UTF-16"),
+        ("{}".encode("utf-16"), "its encoding is UTF-16"),
     ],
 )
 def test_a_file_without_events_is_refused(read, data, found):

@@ -83,7 +83,7 @@ def test_a_file_that_was_replaced_is_an_error(tmp_path, name):
     trace = read_trace(path)
     write_trace(path, [event("other", 1, 1, pad="x" * 50) for _ in range(20)])
 
-    with pytest.raises(TraceError, match="import it anew"):
+    with pytest.raises(TraceError, match="import the trace again"):
         read_details(trace, [3])
     path.unlink()
     with pytest.raises(TraceError, match="No such file"):

@@ -141,7 +141,7 @@ def test_torch_that_is_another(tmp_path):
     )
 
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
-    assert "the training loop of this torch cannot be seen from outside" in done.stderr
+    assert "the training loop cannot be observed with this version of torch" in done.stderr
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def test_torch_that_never_says_that_it_compiles_is_left_alone(module):
     """A function stays as it is where nobody could keep torch.compile out of the gate."""
     module.torch.compiler = object()
 
-    with pytest.raises(TypeError, match="does not say when it compiles"):
+    with pytest.raises(TypeError, match="does not report whether it is compiling"):
         weave(module.double, Gate(), "_gate")
     assert module.double(3) == 6
 
@@ -243,6 +243,6 @@ def test_function_that_cannot_be_woven_stays(module):
 
     with pytest.raises(TypeError, match="closes over"):
         weave(closure, Gate(), "_gate")
-    with pytest.raises(TypeError, match="makes no function other"):
+    with pytest.raises(TypeError, match="defines no function other"):
         weave(module.make, Gate(), "_gate", inner="other")
     assert closure() == 1

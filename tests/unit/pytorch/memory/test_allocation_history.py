@@ -45,7 +45,7 @@ def test_a_torch_that_cannot_is_said_once(caplog):
     history.finish()
 
     assert [record.getMessage() for record in caplog.records] == [
-        "the history of CUDA memory is not kept: AttributeError: "
+        "the history of CUDA memory cannot be recorded: AttributeError: "
         "'types.SimpleNamespace' object has no attribute '_cuda_isHistoryEnabled'"
     ]
 

@@ -167,7 +167,7 @@ def test_torch_that_answers_otherwise(recorder, caplog):
     allocator.look(10_000 * MS)
 
     assert [record.getMessage() for record in caplog.records] == [
-        "memory of the CUDA allocator is not read: KeyError: 'reserved_bytes'"
+        "the memory of the CUDA allocator cannot be read: KeyError: 'reserved_bytes'"
     ]
 
 

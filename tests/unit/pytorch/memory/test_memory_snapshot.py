@@ -55,5 +55,5 @@ def test_folder_that_cannot_be_written(torch, run, caplog):
     (run.path / "memory").write_text("in the way")
 
     assert om.memory_snapshot() is None
-    assert "the allocator's state is not written" in caplog.text
+    assert "the state of the CUDA allocator cannot be written" in caplog.text
     assert not run._recorder.journal.words[Word.INTERNAL_ERRORS]

@@ -73,4 +73,4 @@ def test_a_torch_that_answers_otherwise_ends_the_reading(recorder, caplog) -> No
     memory.look(1000 * MS)
 
     assert len(asked) == 1
-    assert caplog.text.count("memory of MPS is not read") == 1
+    assert caplog.text.count("the memory of MPS cannot be read") == 1

@@ -124,7 +124,7 @@ def test_the_table():
         "        16   does not fit: OutOfMemoryError: CUDA out of memory of 16",
         "largest 4, fastest 4",
     ]
-    assert str(Device().search([16])).splitlines()[-1] == "none fits"
+    assert str(Device().search([16])).splitlines()[-1] == "no batch size fits"
 
 
 @pytest.mark.parametrize("sizes", [[], [0, 1], ["8"], [1.5]])

@@ -133,7 +133,7 @@ def test_schedule_without_a_run_is_said(tmp_path, monkeypatch, said):
         torch.ones(3) + 1
 
     assert profile.paths == []
-    assert "needs an active run" in said()[-1]
+    assert "requires an active run" in said()[-1]
 
 
 def test_exception_in_a_block_is_the_programs(train):

@@ -41,7 +41,7 @@ def test_window_is_left_out_while_the_program_profiles(train, said):
 
     assert trained.windows == []
     assert trained.counted(BUSY) == 2
-    assert said() == ["another profiler is running in this process: a window is left out"]
+    assert said() == ["another profiler is running in this process: a profiler window is skipped"]
     assert len([e for e in theirs.events() if e.name == "aten::linear"]) == 10
 
 
@@ -101,7 +101,7 @@ def test_block_that_gives_way_says_why_it_is_short(train, said):
 
     assert window.is_cut
     (once,) = said()
-    assert once == "the program has started a profiler of its own: the window ends where it began"
+    assert once == "the program has started a profiler of its own: the window ends at that time"
     assert window.problem.endswith(once)
     assert len([e for e in trained.events(window) if e.get("name") == "aten::linear"]) == 1
 

@@ -90,7 +90,7 @@ def test_labels_as_opentelemetry_has_them(recording, said):
     assert found["c", ()] == 1
     assert series(recording, "gauge")["g", (("queue", "images"),)] == 6
     assert head(series(recording, "histogram")["h", (("lang", "de"),)]) == (14, 0, 7, 7)
-    assert said() == ["c: labels are given by name, lang='de'; 'de' is none"]
+    assert said() == ["c: expected labels as keyword arguments, e.g. lang='de'; found 'de'"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -100,7 +100,7 @@ def test_value_that_is_no_finite_number_is_said(recording, said, value):
     om.gauge("depth").set(value)
 
     assert series(recording, "gauge") == {("depth", ()): 3}
-    assert said() == [f"depth: {value} is left out; log() records such values"]
+    assert said() == [f"depth: {value} is ignored; use log() for such values"]
 
 
 def test_same_name_is_the_same_object(said):
@@ -122,13 +122,13 @@ def test_name_of_another_kind(recording, said):
 
     assert series(recording, "counter") == {("clash", ()): 1}
     assert series(recording, "gauge") == {("clash.gauge", ()): 5}
-    assert said() == ["clash is a counter already; the gauge is published as clash.gauge"]
+    assert said() == ["clash already exists as a counter; the gauge is published as clash.gauge"]
 
 
 def test_other_unit(said):
     """A second unit for a name is left out, which is said."""
     assert om.counter("in bytes", "By") is om.counter("in bytes", "s")
-    assert said() == ["in bytes counts in 'By' already; the unit 's' is left out"]
+    assert said() == ["in bytes already has the unit 'By'; the unit 's' is ignored"]
 
 
 def test_from_before_start(start):
@@ -190,4 +190,6 @@ def test_without_a_name(recording, said, make, name):
     getattr(made, made.method)(1)
 
     assert {key[1] for key in recording.cells()} == {"ml.user.unnamed"}
-    assert said() == [f"{make.__name__}(): a name is expected; without one it counts as 'unnamed'"]
+    assert said() == [
+        f"{make.__name__}(): a name is required; this instrument is counted as 'unnamed'"
+    ]

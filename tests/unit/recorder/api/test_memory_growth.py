@@ -254,7 +254,7 @@ def test_rows_that_are_too_many(recording, monkeypatch):
     growth = om.memory_growth(point)
     assert len(growth.rows) == 2
     assert growth.more >= len(kept)
-    assert "others: --top, or --json" in str(growth)
+    assert "more rows: --top, or --json" in str(growth)
 
 
 def test_folder_that_refuses_costs_nothing(recording, monkeypatch):

@@ -59,5 +59,5 @@ def test_install(tmp_path, before, is_ours):
 
     theirs = {"section query", "counter early", "histogram late", "gauge asked"}
     assert theirs & {*done.stdout.splitlines()} == (theirs if is_ours else set())
-    assert done.stderr.count("provider already; it is left alone") == (0 if is_ours else 2)
+    assert done.stderr.count("provider, which is kept") == (0 if is_ours else 2)
     assert "Overriding" not in done.stderr

@@ -367,7 +367,7 @@ def test_interrupted_iterables(recording):
 @pytest.mark.parametrize("total", ["many", [3]])
 def test_wrong_total(total):
     """What is no number of steps is refused at the call."""
-    with pytest.raises(ValueError, match=r"total is .*, expected how many steps"):
+    with pytest.raises(ValueError, match=r"total is .*, expected the number of planned steps"):
         om.steps([1], total=total)
 
 

@@ -11,8 +11,8 @@ import warm_python
 
 ROOT = Path(__file__).parents[4]
 HINT = (
-    "otel_mlperf: {} ran, but no run was started: nothing was recorded. Call start() before it, or "
-    "run the script as 'otel-mlperf run SCRIPT'; OTEL_SDK_DISABLED=true says that it is meant\n"
+    "otel_mlperf: {} ran, but no run was started: nothing was recorded. Call start() first, or "
+    "run the script as 'otel-mlperf run SCRIPT'; if this is intended, set OTEL_SDK_DISABLED=true\n"
 )
 DECORATED = """
 @om.span

@@ -199,7 +199,7 @@ def test_counted_and_logged(start, monkeypatch, said):
 
     assert recording.word(Word.INTERNAL_ERRORS) >= 5
     assert len(said()) == 1
-    assert "the program goes on" in said()[0]
+    assert "the program continues" in said()[0]
 
 
 @pytest.mark.fault("F50", "F59")

@@ -1,4 +1,4 @@
-"""Aggregated sections sum exactly, also if no cell is left."""
+"""Aggregated sections sum exactly, also if has no room for more series."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_aggregate_of_too_many_names(recording, said):
             pass
 
     assert len(recording.recorder.aggregated.known) == MAX_ENTRIES + 1
-    assert len([text for text in said() if "put what varies into attributes" in text]) == 1
+    assert len([text for text in said() if "use attributes for parts of a name" in text]) == 1
 
 
 def test_aggregate_with_an_exception(recording):
@@ -138,6 +138,6 @@ def test_aggregate_without_a_cell_is_counted_and_leaves_its_time(start, said):
         pass
 
     assert recording.word(Word.LOST_CELLS) > 0
-    assert len([text for text in said() if "no cell is left" in text]) == 1
+    assert len([text for text in said() if "has no room for more series" in text]) == 1
     assert recording.sections("first")[1].parent == recording.span
     assert not any(key[1] == "outer" for key in recording.cells())

@@ -99,7 +99,7 @@ def test_cells_run_out(start, said):
 
     assert sum(map(len, recording.cells().values())) == room
     assert recording.word(Word.LOST_CELLS) == room + 20
-    assert ["no cell" in text for text in said()].count(True) == 1
+    assert ["no room for more series" in text for text in said()].count(True) == 1
 
 
 @pytest.mark.fault("F57")

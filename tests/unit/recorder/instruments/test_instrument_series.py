@@ -123,8 +123,8 @@ def test_negative(recording, said):
 
     assert recording.cells() == {}
     assert said() == [
-        "tokens: a negative value is left out; use a gauge",
-        "length: a negative value is left out; its buckets are for values from zero on",
+        "tokens: a negative value is ignored; use a gauge",
+        "length: a negative value is ignored; its buckets cover values of at least zero",
     ]
 
 

@@ -52,7 +52,7 @@ def test_a_value_without_a_name_is_said_once(recording, said):
         om.log(torch.tensor(0.5 + step))
 
     assert logged(recording) == []
-    assert said() == ["log(): values are given by name, loss=0.1; a Tensor is none"]
+    assert said() == ["log(): found a Tensor, expected keyword arguments, e.g. loss=0.1"]
 
 
 def test_outside_steps(recording):
@@ -93,8 +93,8 @@ def test_what_is_left_out_is_named(recording, said):
         om.log(loss="text", **{"50%": None})
 
     assert said() == [
-        "log(): loss is a str, numbers are expected; left out",
-        "log(): 50% is a NoneType, numbers are expected; left out",
+        "log(): loss is a str, expected a number; ignored",
+        "log(): 50% is a NoneType, expected a number; ignored",
     ]
 
 

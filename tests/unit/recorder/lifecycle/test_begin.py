@@ -140,7 +140,7 @@ def test_no_room_in_shared_memory(start, said, tmp_path):
         os.unlink(folder)
 
     assert recording.journal.path.startswith(str(recording.run.path))
-    assert "the journal goes to the run folder" in said()[0]
+    assert "the journal is stored in the run folder" in said()[0]
 
 
 @pytest.mark.fault("F92")
@@ -166,7 +166,9 @@ def test_large_resource(start, monkeypatch, said):
 
     assert recording.reader.meta.resource.keys() == attributes.keys() - {"large"}
     assert recording.reader.meta.service == "s" * 256
-    assert said() == ["OTEL_RESOURCE_ATTRIBUTES is too long: 1 of 21 are left out (large)"]
+    assert said() == [
+        "OTEL_RESOURCE_ATTRIBUTES is too long: 1 of 21 attributes are ignored (large)"
+    ]
 
 
 @pytest.mark.fault("F100")
@@ -187,7 +189,7 @@ def test_long_run_id(start, said):
 
     assert len(first) == len(second) == 100
     assert first != second
-    assert said()[0] == f"the run id has 6,000 characters: the run is called {first}"
+    assert said()[0] == f"the run id has 6,000 characters and is shortened to {first}"
 
 
 @pytest.mark.fault("F40", "F100")

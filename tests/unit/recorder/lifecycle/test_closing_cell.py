@@ -73,7 +73,7 @@ def test_closing_text_is_shown_where_the_run_ended(start, notebook, capfd):
     wait_until(lambda: len(line) == 2)
     name = recording.run.path.name
     assert line[0] == {
-        "text/plain": f"{name} has ended: its summary comes here once all of it is stored"
+        "text/plain": f"{name} has ended: the summary appears here when all data is stored"
     }
     assert line[1]["text/plain"].startswith(f"digits · {name[-4:]} · finished · 1 rank, 1 node · ")
     assert "\n3 steps · mean " in line[1]["text/plain"]

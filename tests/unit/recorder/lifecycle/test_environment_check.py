@@ -28,7 +28,7 @@ def test_unknown_variable(start, monkeypatch, said, variable, hint):
         start()
         om.stop()
 
-    assert said() == [f"{variable} is not known and has no effect; {hint}"]
+    assert said() == [f"{variable} is unknown and has no effect; {hint}"]
 
 
 @pytest.mark.fault("F60")
@@ -97,14 +97,18 @@ def test_right_endpoint(start, said, text):
 @pytest.mark.parametrize(
     ("variable", "value", "warning"),
     [
-        (PROTOCOL, "http/jsn", "only http/protobuf and grpc are spoken"),
+        (PROTOCOL, "http/jsn", "only http/protobuf and grpc are supported"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "header 1 is not of the form name=value"),
-        ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "milliseconds are expected"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "expected at least "),
         ("OTEL_METRIC_EXPORT_INTERVAL", "often", "100; 15000 is used"),
-        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "9", "spans have at most 64 attributes"),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", "9", "limits spans to 64 attributes"),
         ("OTEL_TRACES_SAMPLER", "jaeger_remote", "'parentbased_traceidratio'; '' is used"),
         ("OTEL_TRACES_SAMPLER_ARG", "1.5", "1.0 is used"),
-        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "none", "metrics are cumulative"),
+        (
+            "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+            "none",
+            "cumulative metrics are used",
+        ),
     ],
 )
 def test_standard_variable_that_the_agent_cannot_use(
@@ -129,7 +133,9 @@ def test_standard_variables_that_are_not_used_are_named_in_one_warning(start, mo
     start()
 
     (message,) = said()
-    assert message.startswith("set, but not used here: OTEL_BSP_SCHEDULE_DELAY (the agent sends")
+    assert message.startswith(
+        "set, but not used by otel_mlperf: OTEL_BSP_SCHEDULE_DELAY (the agent sends"
+    )
     assert "OTEL_LOG_LEVEL (" in message
     assert "OTEL_SERVICE_NAME" not in message
 
@@ -139,7 +145,7 @@ def test_standard_variables_that_are_not_used_are_named_in_one_warning(start, mo
 )
 def test_each_unused_variable_is_named(name):
     """It is said that it means nothing, and what to use."""
-    assert describe_unused({name: "1"}).startswith(f"set, but not used here: {name} (")
+    assert describe_unused({name: "1"}).startswith(f"set, but not used by otel_mlperf: {name} (")
 
 
 def test_variables_that_are_used_are_not_said_to_be_unused():

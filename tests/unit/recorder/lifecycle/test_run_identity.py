@@ -45,9 +45,7 @@ def test_number_without_measure(said, variable, digits):
     who = detect_identity("", {}, {variable: "9" * digits})
 
     assert (who.rank, who.local_rank, who.world_size, who.restart) == (0, 0, 1, None)
-    assert said() == [
-        f"{variable}={'9' * min(digits, 40)} is no number that a launcher gives: it is ignored"
-    ]
+    assert said() == [f"{variable}={'9' * min(digits, 40)} is not a valid number and is ignored"]
 
 
 def test_minus_one_is_no_fault(said):

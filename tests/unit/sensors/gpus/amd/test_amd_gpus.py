@@ -99,7 +99,7 @@ def test_what_amdsmi_refuses_is_absent_and_asked_again_after_five_minutes(
     assert [utilization in found for found in (first, soon, later)] == [False, False, True]
     assert "activity" not in asked
     assert later[utilization] == 0.41
-    assert len([line for line in caplog.messages if "does not give: activity" in line]) == 2
+    assert len([line for line in caplog.messages if "does not provide: activity" in line]) == 2
 
 
 def test_an_answer_of_another_version_costs_that_reading_alone(amdsmi, with_driver, caplog):
@@ -111,7 +111,7 @@ def test_an_answer_of_another_version_costs_that_reading_alone(amdsmi, with_driv
 
     assert ("hw.gpu.utilization", "uuid-0", "general") not in found
     assert found["hw.power", "uuid-0"] == 450
-    assert len([line for line in caplog.messages if "does not give: activity" in line]) == 2
+    assert len([line for line in caplog.messages if "does not provide: activity" in line]) == 2
 
 
 @pytest.mark.fault("F70")

@@ -182,7 +182,7 @@ def test_what_is_not_supported_is_absent_and_said_once(script, nvml_library):
         assert found[POWER_1] == 300.501
         assert found[LOSSES] == 0
     [line] = [line for line in log if UUID0 in line]
-    assert line.startswith(f"INFO GPU {UUID0} does not give: ")
+    assert line.startswith(f"INFO GPU {UUID0} does not provide: ")
     reasons = dict(
         part.rstrip(")").rsplit(" (", 1)[::-1] for part in line.split(": ", 1)[1].split("; ")
     )

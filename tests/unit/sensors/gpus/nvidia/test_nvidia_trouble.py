@@ -162,7 +162,7 @@ def test_a_driver_that_does_not_fit_turns_the_sensor_off_for_five_minutes(
     assert [of_device(found, UUID0) for found in off] == [{}, {}, {}]
     assert repaired[UTILIZATION] == 0.5
     assert [line.split(":")[0] for line in log if "no readings" in line] == [
-        "INFO no readings of NVIDIA GPUs (looked for again every 5 minutes)"
+        "INFO no readings of NVIDIA GPUs (retried every 5 minutes)"
     ]
 
 
@@ -175,7 +175,7 @@ def test_a_machine_without_the_library_says_so_once(script, nvml_library, tmp_pa
 
     assert [key for key in found[1] if key[1]] == []
     assert [line for line in log if "no readings" in line] == [
-        "INFO no readings of NVIDIA GPUs (looked for again every 5 minutes): "
+        "INFO no readings of NVIDIA GPUs (retried every 5 minutes): "
         "NVML: NVML Shared Library Not Found"
     ]
 
