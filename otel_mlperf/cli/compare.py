@@ -30,7 +30,9 @@ _Windows = Annotated[
 _Check = Annotated[
     bool,
     typer.Option(
-        "--check", help="Exit with 1 if AFTER is slower than BEFORE. Options of the check imply it."
+        "--check",
+        help="Exit with 1 if AFTER is slower than BEFORE. Implied by --tolerance, --max, "
+        "--write-baseline, --junit and --github.",
     ),
 ]
 _Tolerance = Annotated[

@@ -23,7 +23,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     chrome: Annotated[
         bool,
         typer.Option(
-            "--chrome", help="Write a Chrome trace as JSON, which chrome://tracing reads as well."
+            "--chrome", help="Write a Chrome trace as JSON, for chrome://tracing or Perfetto."
         ),
     ] = False,
     otlp_json: Annotated[

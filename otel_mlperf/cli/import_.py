@@ -49,8 +49,8 @@ _Capture = Annotated[
     Path | None,
     typer.Option(
         metavar="TRACE",
-        help="For traces that replay CUDA or HIP graphs: a trace that was recorded during their "
-        "capture. It maps replayed kernels to operators.",
+        help="Trace recorded during graph capture: names the operators of kernels in replayed "
+        "CUDA or HIP graphs.",
     ),
 ]
 _Force = Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")]

@@ -42,8 +42,8 @@ _Capture = Annotated[
     Path | None,
     typer.Option(
         metavar="TRACE",
-        help="For a trace that replays CUDA or HIP graphs: a trace that was recorded during their "
-        "capture. It maps replayed kernels to operators.",
+        help="Trace recorded during graph capture: names the operators of kernels in replayed "
+        "CUDA or HIP graphs.",
     ),
 ]
 

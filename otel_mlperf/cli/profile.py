@@ -41,7 +41,7 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
         bool | None,
         typer.Option(
             "--wait/--no-wait",
-            help="Wait until the traces are read (default: wait on a terminal).",
+            help="Wait until the traces are read (default: yes on a terminal).",
         ),
     ] = None,
     stop: Annotated[
@@ -58,7 +58,7 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
     batches: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="With --loader: number of batches in each of the five rounds."
+            metavar="N", min=1, help="With --loader: number of batches per round (5 rounds)."
         ),
     ] = 20,
     workers: Annotated[
@@ -74,7 +74,7 @@ def profile(  # noqa: PLR0913, PLR0917 - one for each option
     """Profile the next steps of a live run, or benchmark a data loader.
 
     One warm-up step runs with the profiler on; the steps after it are recorded. Without --rank
-    every rank on this node is profiled. Ctrl-C while waiting cancels requests that no process has
+    every rank on this node is profiled. Ctrl-C while waiting cancels profiling that has not
     started.
 
     --loader reports throughput, memory, the cost of each part and the best number of workers of a

@@ -24,7 +24,7 @@ def reference(
         bool, typer.Option("--markdown", help="Print the reference of the metrics as Markdown.")
     ] = False,
 ) -> None:
-    """Print the reference of the metrics, or the JSON Schema of the answers.
+    """Print the reference of the metrics, or the JSON Schema of --json output.
 
     `metrics` lists every metric with its kind, unit, labels, name in Prometheus and meaning.
 

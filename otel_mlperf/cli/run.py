@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 USAGE = """\
 Usage: otel-mlperf run [OPTIONS] SCRIPT [ARGUMENTS]...
        otel-mlperf run [OPTIONS] -m MODULE [ARGUMENTS]...
-       otel-mlperf run [OPTIONS] -c TEXT [ARGUMENTS]...
+       otel-mlperf run [OPTIONS] -c CODE [ARGUMENTS]...
        otel-mlperf run [OPTIONS] - [ARGUMENTS]...
        otel-mlperf run [OPTIONS] -- COMMAND [ARGUMENTS]...
 
 Run a program as `python` would, and record it. Steps, data wait, forward, backward and optimizer of
-a PyTorch loop are detected; a program that calls otel_mlperf is recorded as it is instrumented.
+a PyTorch loop are detected; for a program that calls otel_mlperf, its own sections are recorded.
 Everything after SCRIPT, MODULE or COMMAND is passed to the program. With `--`, COMMAND is started
 unchanged, and the Python programs that it starts are recorded.
 
@@ -81,7 +81,7 @@ def parse_arguments(arguments: Sequence[str]) -> ProgramRequest:
     if is_command:
         rest.pop(0)
     if not rest or rest in (["-m"], ["-c"]):
-        raise UsageError("run: no program; pass a script, -m MODULE, -c TEXT or -- COMMAND")
+        raise UsageError("run: no program; pass a script, -m MODULE, -c CODE or -- COMMAND")
     if not is_command and rest[0].startswith("-") and rest[0] not in {"-m", "-c", "-"}:
         raise UsageError(
             f"run: no such option {rest[0]}; options of Python come first: python {rest[0]} …"

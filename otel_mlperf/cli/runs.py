@@ -51,7 +51,7 @@ def runs(  # noqa: PLR0913, PLR0917 - one for each option
     ] = False,
     trend: _Trend = None,
     mean: Annotated[
-        bool, typer.Option("--mean", help="Add mean and standard deviation over these runs.")
+        bool, typer.Option("--mean", help="Add mean and standard deviation over the listed runs.")
     ] = False,
 ) -> None:
     """List the runs, newest first.

@@ -45,8 +45,8 @@ def show(
     """Show one step: its spans, or its section times if no span was sampled.
 
     The default is the slowest step with sampled spans. A profiled step includes its operators and
-    kernels. For a run without steps, the sections of the run are shown. --request shows a request,
-    --phase request the slowest one.
+    kernels. For a run without steps, the sections of the run are shown. --request shows one
+    request, --phase request the slowest request.
     """
     from functools import partial
 

@@ -272,7 +272,7 @@ LOADER_SIZED: Final = Metric(
     "ml.dataloader.worker.sized.batches",
     "{batch}",
     "counter",
-    "Batches with counted elements: the first 32 of a DataLoader worker, then one in 16.",
+    "Batches whose elements were counted: the first 32 of a DataLoader worker, then one in 16.",
     (DATASET, LOADER_WORKER),
 )
 LOADER_ELEMENTS: Final = Metric(
@@ -287,14 +287,13 @@ PLACES: Final = Metric(
     "ml.batch.places",
     "{place}",
     "counter",
-    "Positions for token ids in inspected batches, padding included; the 1st, 2nd, 4th, 8th, … "
-    "batch is inspected.",
+    "Token positions, padding included, in inspected batches (the 1st, 2nd, 4th, 8th, …).",
 )
 PADDED: Final = Metric(
     "ml.batch.places.padded",
     "{place}",
     "counter",
-    "Positions for token ids in inspected batches that contain padding.",
+    "Padding positions among the token positions of inspected batches.",
 )
 LOADER_END: Final = Metric(
     "ml.dataloader.end.time",

@@ -246,7 +246,8 @@ def _change_lines(heading: str, times: Sequence[TimeChange], width: int) -> list
     for time in rows:
         numbers = f"{_number(time.before_ns, unit):>11}{_number(time.after_ns, unit):>9}"
         line = f"  {left(time.name, name)}{numbers}{difference_text(time):>25}  "
-        verdict = f"{time.word}{usual_note(time)}"
+        is_in_both = None not in (time.before_ns, time.after_ns)
+        verdict = f"{time.word}{usual_note(time)}" if is_in_both else ""
         lines.append(
             [(line, "bold" if time is times[0] else ""), (verdict, _VERDICT_STYLES[time.word])]
         )
@@ -355,7 +356,8 @@ def _value(value: Any) -> str:
 
 def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list[Line]:
     texts = [
-        f"{reason} steps: {before.left_out.get(reason, 0):,} and {after.left_out.get(reason, 0):,}"
+        f"{reason} steps: {before.left_out.get(reason, 0):,} before, "
+        f"{after.left_out.get(reason, 0):,} after"
         for reason in dict.fromkeys((*before.left_out, *after.left_out))
     ]
     return _labelled("excluded", texts, width)

@@ -261,6 +261,16 @@ _MIN_OUTSIDE_SHARE: Final = 0.001
 _ADDED_UP: Final = "aggregated sections (no spans): their time is part of the self times above"
 
 
+def _listed(head: str, texts: Sequence[str], width: int) -> str:
+    """Return as many texts as fit behind ``head``, and the number of those that are left out."""
+    for count in range(len(texts), 0, -1):
+        more = [f"… ({len(texts) - count} more)"] if count < len(texts) else []
+        line = head + ", ".join([*texts[:count], *more])
+        if columns(line) <= width:
+            return line
+    return short(head + (", ".join(texts) or "none"), width)
+
+
 def render_step(
     step: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
@@ -272,9 +282,9 @@ def render_step(
         [(f"trace {step.trace_id}", "dim")],
     ]
     if step.chosen:
-        other_steps = ", ".join(map(str, step.kept))
-        line = f"slowest sampled step; other sampled steps (--step N): {other_steps}"
-        lines.append([(short(line, width), "dim")])
+        other_steps = [f"{number}" for number in step.kept if number != step.number]
+        head = "slowest sampled step; other sampled steps (--step N): "
+        lines.append([(_listed(head, other_steps, width), "dim")])
     if not step.is_kept:
         near = ", ".join(map(str, step.nearby)) or "none"
         lines.append([(f"{_NOT_KEPT}; sampled nearby: {near}", "yellow")])
@@ -351,7 +361,7 @@ def _heading(rank: RankStep, is_step_kept: bool) -> Line:
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
     facts += step_gpu_texts(rank.gpu)
     if rank.kept or is_step_kept:
-        facts.append(f"sampled: {rank.kept}" if rank.kept else "measured, not sampled")
+        facts.append(f"spans sampled as: {rank.kept}" if rank.kept else "measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
 

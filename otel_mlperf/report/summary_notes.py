@@ -79,10 +79,10 @@ def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
 
 def _waits(loader: LoaderUse) -> Iterator[str]:
     batches = f"{loader.batches:,} batch{'es' * (loader.batches != 1)}"
-    yield f"{batches}, waited {duration(loader.wait_ns)}"
+    yield f"{batches}, waited {duration(loader.wait_ns)} in next()"
     if loader.ready is not None and loader.none_ready_share is not None:
         empty = percent(loader.none_ready_share)
-        yield f"{loader.ready:.1f} queued on average, queue empty {empty} of the time"
+        yield f"{loader.ready:.1f} batches queued on average, queue empty at {empty} of requests"
 
 
 def _inside(loader: LoaderUse) -> Iterator[str]:
@@ -350,7 +350,7 @@ def _recorded(summary: Summary) -> Line:
     if facts.pending and summary.outcome == RUNNING:
         line.append((f"{facts.pending:,} not sent yet", ""))
     if facts.overhead is not None:
-        line.append((f"{_overhead(facts.overhead)} overhead", ""))
+        line.append((f"overhead {_overhead(facts.overhead)} of run time", ""))
     return line
 
 

@@ -182,7 +182,7 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
         ),
         (["summary", "--bogus"], 2, "No such option"),
         (["show", "--step", "x"], 2, "Invalid value for '--step'"),
-        (["run"], 2, "run: no program; pass a script, -m MODULE, -c TEXT or -- COMMAND"),
+        (["run"], 2, "run: no program; pass a script, -m MODULE, -c CODE or -- COMMAND"),
         (["run", "nowhere.py"], 66, "run: no script nowhere.py in "),
         (["summary", "nope"], 66, "otel-mlperf: looking for run 'nope' in "),
         (["show", "--step", "99"], 66, "completed steps: train 0 to 39 on 1 rank"),

@@ -26,8 +26,8 @@ def shown(*loaders, width=80):
 def test_wait_and_fetch():
     """What the loop waited for, and what its workers did."""
     assert shown(PIX) == [
-        "loader    Pix: 1,200 batches, waited 2.00 s,",
-        "          1.3 queued on average, queue empty 25 % of the time",
+        "loader    Pix: 1,200 batches, waited 2.00 s in next(),",
+        "          1.3 batches queued on average, queue empty at 25 % of requests",
         "          worker time per batch 44.0 ms: __getitem__ 39.0 ms, collate 5.00 ms",
     ]
     assert shown() == []
