@@ -244,7 +244,7 @@ def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
         counts[rows.is_device, rows.process] += rows.events
     return [
         f"{'device rows' if is_device else 'rows'} of process {short_name(process, 40) or '?'} "
-        f"({plural(events, 'event')}) have an unknown type"
+        f"({plural(events, 'event')}) have unknown types"
         for (is_device, process), events in counts.most_common(_PROCESSES)
     ]
 

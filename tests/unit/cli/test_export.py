@@ -121,7 +121,7 @@ def test_a_file_is_replaced_only_by_force(run):
         file.write("x")
 
     with pytest.raises(
-        OutputError, match="writing mine: the folder already exists; write into it with --force"
+        OutputError, match="writing mine: the file already exists; replace it with --force"
     ):
         export(run, out="mine")
 

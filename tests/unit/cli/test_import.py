@@ -420,14 +420,14 @@ def with_unknown_rows(folder, *, known=True):
     return write_trace(folder / "npu.json", [operator("aten::mm", 0, 30), npu, npu, *gpus])
 
 
-UNKNOWN = "device rows of process NPU 0 (2 events) have an unknown type"
+UNKNOWN = "device rows of process NPU 0 (2 events) have unknown types"
 
 
 def test_an_import_reports_rows_of_devices_that_are_not_known(tmp_path, capsys):
     """As text, with what is known of devices, and as JSON."""
     import_([with_unknown_rows(tmp_path, known=False)])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  no known device · ")
+    assert lines[1].startswith("  no identified device · ")
     assert f"  {UNKNOWN}" in lines
 
     import_([with_unknown_rows(tmp_path)])

@@ -187,7 +187,7 @@ def test_the_port_of_grpc_is_pointed_out(tmp_path, capsys):
     with pytest.raises(Unreachable) as error:
         send(str(build(tmp_path)), "http://localhost:4317")
 
-    hint = "4317 speaks grpc; you set http/protobuf: use http://localhost:4318"
+    hint = "port 4317 uses grpc, but the protocol is http/protobuf: use http://localhost:4318"
     assert hint in capsys.readouterr().err
     assert hint in str(error.value)
 

@@ -235,7 +235,7 @@ def test_rows_of_devices_that_are_not_known_are_a_warning(tmp_path):
     (check,) = check_windows(Store(run.path))
 
     assert (check.level, check.found) == (
-        "warn", "device rows of process NPU 0 (2 events) have an unknown type"
+        "warn", "device rows of process NPU 0 (2 events) have unknown types"
     )  # fmt: skip
 
 

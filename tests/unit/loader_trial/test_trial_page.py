@@ -51,7 +51,7 @@ def test_page():
         "  setting                   batches/s samples/s per batch     ±   first   memory",
         "  0 workers (current)            12.5       100   80.0 ms   2 %  210 ms        –",
         "  2 workers                      25.0       200   40.0 ms   2 %  210 ms +36.0 MB",
-        "  one batch, no workers           mean  share",
+        "  one batch, no workers          mean  share",
         "  __getitem__                 76.0 ms   95 %",
         "    Crop                      8.00 ms   10 %",
         "    Blur                      64.0 ms   80 %",

@@ -158,7 +158,10 @@ def test_the_port_of_grpc_is_explained():
 
     answer = Client(settings).post(spans())
 
-    hint = "4317 speaks grpc; you set http/protobuf: use http://127.0.0.1:4318/v1/traces"
+    hint = (
+        "port 4317 uses grpc, but the protocol is http/protobuf: use "
+        "http://127.0.0.1:4318/v1/traces"
+    )
     assert answer.outcome is Outcome.RETRY
     assert hint in answer.reason
 

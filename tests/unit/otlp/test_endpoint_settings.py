@@ -121,8 +121,8 @@ def test_the_port_of_grpc_is_pointed_out():
 
     assert settings is not None
     assert warning == (
-        f"{ENDPOINT}: 4317 speaks grpc; you set http/protobuf: use http://localhost:4318 "
-        "or OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
+        f"{ENDPOINT}: port 4317 uses grpc, but the protocol is http/protobuf: use "
+        "http://localhost:4318 or OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
     )
 
 
@@ -179,8 +179,8 @@ def test_the_port_of_http_is_pointed_out_to_grpc():
     _, warning = warned(**GRPC)
 
     assert warning == (
-        f"{ENDPOINT}: 4318 speaks http/protobuf; you set grpc: use http://localhost:4317 "
-        "or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+        f"{ENDPOINT}: port 4318 uses http/protobuf, but the protocol is grpc: use "
+        "http://localhost:4317 or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
     )
 
 
@@ -236,7 +236,9 @@ def test_exporter_that_is_not_installed_is_named_once():
     """With those that are; its signal does not go by OTLP in its place."""
     settings, warning = warned(OTEL_TRACES_EXPORTER="nope, console")
     assert settings is None
-    assert warning.startswith("OTEL_TRACES_EXPORTER: no exporter nope is installed: traces for it ")
+    assert warning.startswith(
+        "OTEL_TRACES_EXPORTER: no exporter nope is installed: traces for this exporter "
+    )
     assert "available: console, otlp, otlp_proto_grpc" in warning
     assert warning.endswith("; pip install opentelemetry-exporter-nope")
 

@@ -370,7 +370,7 @@ def test_the_port_of_http_is_explained():
     client = GrpcClient(SignalSettings(signal="traces", endpoint=endpoint, is_grpc=True))
 
     assert client.post(spans()).reason.endswith(
-        " (4318 speaks http/protobuf; you set grpc: use http://127.0.0.1:4317 "
+        " (port 4318 uses http/protobuf, but the protocol is grpc: use http://127.0.0.1:4317 "
         "or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf)"
     )
 

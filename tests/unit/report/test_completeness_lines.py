@@ -25,7 +25,7 @@ def test_a_window_that_lacks_work_is_marked_in_its_first_lines(tmp_path):
         "GPU busy at least 20 %, idle at most 80 % of the window",
         "t.json · rank 0 · 1.00 ms · 16 events · 1 step",
         "incomplete: 5 of 10 launched kernels have no record (stream 7 of device 0, all",
-        "  between 0.0 and 0.4 ms); complete from 0.5 to 1.0 ms (GPU busy 41 %)",
+        "  records between 0.0 and 0.4 ms); complete from 0.5 to 1.0 ms (GPU busy 41 %)",
     ]
 
 

@@ -102,9 +102,9 @@ def test_a_trace_with_rows_that_are_not_known_is_not_said_to_be_of_a_cpu_only(tm
     lines = render_kernels(found_in(write_trace(tmp_path / "npu.json", entries))).splitlines()
 
     assert lines[0] == (
-        "no known device work: device rows of process NPU 0 (3 events) have an unknown type"
+        "no known device work: device rows of process NPU 0 (3 events) have unknown types"
     )
-    assert lines[-1] == "unknown  device rows of process NPU 1 (1 event) have an unknown type"
+    assert lines[-1] == "unknown  device rows of process NPU 1 (1 event) have unknown types"
 
 
 def test_damage_hides_no_row_that_is_not_known(tmp_path):
@@ -116,7 +116,7 @@ def test_damage_hides_no_row_that_is_not_known(tmp_path):
 
     assert " ".join(text.split()).startswith(
         "no known device work in the part that could be read: device rows of process NPU 0 "
-        "(1 event) have an unknown type npu.json"
+        "(1 event) have unknown types npu.json"
     )
 
 

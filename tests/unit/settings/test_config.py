@@ -138,7 +138,7 @@ def test_bad_variable_beside_a_file(caplog, tmp_path):
 
     assert load_config(tmp_path / "x.yaml", environ=environ).trace_every == 7
     (record,) = caplog.records
-    assert record.getMessage().endswith("; 7 is used")
+    assert record.getMessage().endswith("; using 7")
 
 
 @pytest.mark.parametrize("text", ["true", "TRUE", " True "])

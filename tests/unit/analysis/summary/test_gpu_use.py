@@ -86,8 +86,8 @@ def test_a_line_of_the_summary(run):
     )
 
     shown = render_summary(summary_of(run))
-    assert "a call used" in shown
-    assert "gpu time" in shown.split("a call used")[1].split("\n")[0]
+    assert "mean of a call" in shown
+    assert "GPU time" in shown.split("mean of a call")[1].split("\n")[0]
     (line,) = (line for line in shown.split("\n") if line.strip().startswith("gpu time"))
     assert "100 ms per step" in line
     assert "idle 40.0 ms (40 %)" in line
@@ -116,4 +116,4 @@ def test_one_step(run):
 
     shown = render_step(read_step(read_run(path), 3))
     assert "GPU 100 ms, idle 40.0 ms, host-bound" in shown
-    assert "gpu time 7.00 ms" in shown
+    assert "GPU time 7.00 ms" in shown

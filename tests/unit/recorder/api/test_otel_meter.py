@@ -94,8 +94,8 @@ def test_same_name_is_the_same_instrument(recording, meter, said):
     assert series(recording, "counter") == {("n", ()): 2}
     assert list(series(recording, "histogram")) == [("n.histogram", ())]
     assert sorted(said()) == [
-        "n already has the unit 'By'; the unit 's' is ignored",
         "n already exists as a counter; the histogram is published as n.histogram",
+        "n already has the unit 'By'; the unit 's' is ignored",
     ]
 
 

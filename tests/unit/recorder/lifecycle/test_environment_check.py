@@ -68,7 +68,7 @@ def test_port_of_grpc(start, monkeypatch, said):
     om.stop()
     start(endpoint="http://node7:4317")
 
-    advice = "4317 speaks grpc; you set http/protobuf: use http://{}:4318 or {}=grpc"
+    advice = "port 4317 uses grpc, but the protocol is http/protobuf: use http://{}:4318 or {}=grpc"
     assert said() == [
         f"{ENDPOINT}: {advice.format('localhost', PROTOCOL)}",
         f"endpoint: {advice.format('node7', PROTOCOL)}",
@@ -100,10 +100,10 @@ def test_right_endpoint(start, said, text):
         (PROTOCOL, "http/jsn", "only http/protobuf and grpc are supported"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "header 1 is not of the form name=value"),
         ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "expected at least "),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "often", "100; 15000 is used"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "often", "100; using 15000"),
         ("OTEL_SPAN_EVENT_COUNT_LIMIT", "9", "limits spans to 64 attributes"),
-        ("OTEL_TRACES_SAMPLER", "jaeger_remote", "'parentbased_traceidratio'; '' is used"),
-        ("OTEL_TRACES_SAMPLER_ARG", "1.5", "1.0 is used"),
+        ("OTEL_TRACES_SAMPLER", "jaeger_remote", "'parentbased_traceidratio'; using ''"),
+        ("OTEL_TRACES_SAMPLER_ARG", "1.5", "using 1.0"),
         (
             "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
             "none",

@@ -46,7 +46,7 @@ def test_a_lost_gpu_is_absent_and_counted_and_comes_back(script, nvml_library):
     assert back[LOSSES] == 1
     assert again[LOSSES] == 2
     assert again["ml.accelerator.lost", UUID1] == 0
-    assert [line.split(" ", 1)[0] for line in log if "answer" in line] == [
+    assert [line.split(" ", 1)[0] for line in log if "respond" in line] == [
         "WARNING",
         "INFO",
         "WARNING",
