@@ -49,7 +49,8 @@ class EventPool:
     def give(self, device: int, event: Any) -> None:
         """Put an event back into the pool.
 
-        The caller must have read its time, which is possible only after the device has passed it.
+        The caller must have read the event's time, which is possible only after the device has
+        passed the event.
         """
         self._free.setdefault(device, []).append(event)
 
@@ -94,15 +95,18 @@ class DeviceClock:
     def move_to(self, stamp: Stamp, said_ns: int) -> Stamp | None:
         """Compare future readings with ``stamp``, whose device time is ``said_ns``.
 
-        Return the stamp compared with before, whose event may be reused now; None at the first
-        call.
+        Return the previous stamp, so that the caller can reuse the stamp's event; None if there was
+        none.
         """
         before, self._near, self._near_ns = self._near, stamp, said_ns
         return before
 
 
 def bounds_of(stamps: Sequence[Stamp], said_ns: Sequence[int]) -> Bounds:
-    """Return the bounds of host clock minus device clock, given the device time at each stamp."""
+    """Return the bounds of host clock minus device clock.
+
+    ``said_ns``: device time at each stamp, in ns.
+    """
     pairs = [*zip(stamps, said_ns, strict=True)]
     return Bounds(
         max(stamp.host_ns - device_ns for stamp, device_ns in pairs),

@@ -117,7 +117,10 @@ class GpuStamps:
             return None
 
     def end(self, stamp: Stamp, section: SectionContext) -> int:
-        """Record a section's end stamp; return flags for its row, 0 if it has no device time."""
+        """Record the end stamp of a section whose start stamp is ``stamp``.
+
+        Return the flags for the section's row; 0 if the section has no device time.
+        """
         try:
             ended = self._end(stamp)
             if ended is None:
@@ -151,7 +154,7 @@ class GpuStamps:
             self._pool.give(stamp.place[0], stamp.event)
 
     def finish(self) -> None:
-        """At the run's end, report batches that the device has passed; count others as missed."""
+        """At the run's end, report passed batches; count sections of other batches as missed."""
         if self._is_off or get_ident() != self._thread:
             return
         try:
@@ -212,7 +215,7 @@ class GpuStamps:
         return ended
 
     def _end_before(self, root: int, start: Stamp, end_ns: int) -> Stamp | None:
-        """Return the last end stamp in a step that ended more than ``_LATE_NS`` ago, else None."""
+        """If a step ended over ``_LATE_NS`` ago, return its last section's end stamp; else None."""
         if self._clock() - end_ns < _LATE_NS:
             return None
         batch = self._open.get((root, start.place[0]))
@@ -260,7 +263,7 @@ class GpuStamps:
         return bool(seen or reported)
 
     def _report(self, batch: _Batch) -> None:
-        """Write the times of a batch to the journal, and release all its events but the last."""
+        """Write a batch's times to the journal; release all events of the batch except the last."""
         stamps = [*{id(m): m for _, _, begin, end in batch.pairs for m in (begin, end)}.values()]
         device = stamps[0].place[0]
         clock = self._clocks.setdefault(device, DeviceClock())

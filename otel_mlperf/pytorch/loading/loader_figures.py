@@ -126,7 +126,7 @@ _COUNTS: Final = len(Fetched._fields) - 1
 
 
 class WorkerCounts:
-    """Counters of all workers in shared memory; each worker writes only its own."""
+    """Counters of all workers in shared memory; each worker writes only its own counters."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -197,7 +197,11 @@ class LoaderFigures:
         self._how = KEPT if self.counts is not None else NONE
 
     def given(self, asked_ns: int, now_ns: int, ready: int | None) -> None:
-        """Count a received batch; ``ready``: number of batches that were ready at its request."""
+        """Count a batch that was requested at ``asked_ns`` and received at ``now_ns``.
+
+        ``ready``: number of batches that were ready at the request; None if the loader has no
+        workers.
+        """
         began_ns, self._began_ns = self._began_ns, None
         self._wait_ns += now_ns - asked_ns
         self._batches += 1
@@ -342,7 +346,7 @@ class LoaderLabels:
         self._known: dict[str, list[Any]] = {}
 
     def of(self, dataset: object) -> str:
-        """Return a data set's label: ``CIFAR10``; ``CIFAR10 2`` for a second one of the class."""
+        """Return a data set's label: ``CIFAR10``, or ``CIFAR10 2`` for the second of its class."""
         text = safe_name_text(type(dataset).__name__)
         if text not in self._known and len(self._known) >= _MAX_CLASSES:
             return names.OTHER
@@ -352,7 +356,10 @@ class LoaderLabels:
 
 
 def _number(places: list[Any], dataset: object) -> int:
-    """Return a data set's number among those of its class (``places``), counted from 1."""
+    """Return a data set's number within its class, from 1.
+
+    ``places``: weak references to the known data sets of the class.
+    """
     resolved = [place() for place in places]
     for at, known in enumerate(resolved):
         if known is dataset:

@@ -55,14 +55,14 @@ class Shared:
     """State shared by the gates.
 
     Args:
-        worker_id: returns the number of this worker process; None outside workers.
+        worker_id: returns the number of this worker process; None if the process is no worker.
     """
 
     def __init__(self, worker_id: Callable[[], int | None]) -> None:
         self.thread, self.worker_id = Thread(), worker_id
         self.loaders, self.labels = Loaders(), LoaderLabels()
         self.inherited: WorkerCounts | None = None
-        """Shared memory in which a worker counts; None outside workers."""
+        """Shared memory in which a worker counts; None if this process is no worker."""
 
 
 class Gate:
@@ -196,10 +196,10 @@ def _count_all(samples: object) -> int | None:
 
 
 class CollateMoment:
-    """Descriptor for ``collate_fn`` of torch's fetchers, which they read right before calling it.
+    """Descriptor for ``collate_fn`` of torch's fetchers, which marks the start of collating.
 
-    Reading it marks the start of collating. The function stays in the fetcher's ``__dict__`` and is
-    returned unchanged: nothing is wrapped.
+    A fetcher reads the attribute right before it calls the function. The function stays in the
+    fetcher's ``__dict__`` and is returned unchanged: nothing is wrapped.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -228,7 +228,7 @@ class CollateMoment:
 
 
 class Made(Gate):
-    """Gate for creating an iterator; its workers start right afterwards, on the same thread."""
+    """Gate for creating an iterator; the workers start right afterwards, on the same thread."""
 
     name = "iterator"
 
@@ -254,7 +254,7 @@ class _Making(Call):
 
 
 class Passed(Gate):
-    """Gate for the start of a pass: an iterator's first, or another with the same workers."""
+    """Gate for the start of an iterator's first pass, or of another pass with the same workers."""
 
     name = "pass"
 
@@ -333,7 +333,7 @@ class LoaderGates(Shared):
     """Gates of loaders, with their shared state.
 
     Args:
-        worker_id: returns the number of this worker process; None outside workers.
+        worker_id: returns the number of this worker process; None if the process is no worker.
     """
 
     def __init__(self, worker_id: Callable[[], int | None]) -> None:
@@ -354,7 +354,7 @@ class LoaderGates(Shared):
             gate.busy = is_off
 
     def in_child(self) -> None:
-        """In a forked child, switch the gates off; in a loader worker, only count its fetches."""
+        """In a forked child, switch the gates off; a loader worker keeps the gate of fetches on."""
         pid = os.getpid()
         if self._pid != pid:
             started = None if self.fetching.busy else self.thread.started

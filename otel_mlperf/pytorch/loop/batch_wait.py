@@ -4,8 +4,8 @@
 - A generator may make a second request before it yields the first batch, to detect the last batch:
   both requests are one wait.
 - The request that finds no more batches is a wait if a received batch is yet to be trained on.
-- A loop that waits for a generator also waits while the generator creates the iterator: its first
-  wait starts at the creation.
+- A loop that waits for a generator also waits while the generator creates the iterator: the loop's
+  first wait starts at that creation.
 - Batches that a loop skips before its first step belong to no step.
 """
 
@@ -41,8 +41,10 @@ class IteratorMade(LoopMoment):
     """Gate for the creation of a loader's iterator: notes the time, opens no section."""
 
     made_ns = made_id = 0
-    """Time of the last creation, and the section id drawn then. It shows whether others were drawn
-    since."""
+    """Time of the last creation, and the section id drawn then.
+
+    The id shows whether other ids were drawn since then.
+    """
 
     def of(self, subject: Any = None) -> Any:
         """Note the time at which an iterator is created."""
@@ -61,7 +63,7 @@ class IteratorMade(LoopMoment):
 
 
 class BatchWait(LoopMoment):
-    """Moment of the wait for a loader's next batch, at whose start inferred steps end and start."""
+    """Moment of the wait for a loader's next batch; steps may end and start at the wait's start."""
 
     def __init__(self, loop: Loop, records: Callable[[], bool], made: IteratorMade) -> None:
         super().__init__(names.SPAN_DATA, loop)
@@ -156,12 +158,15 @@ class PausedWait:
         sections.leave(section)
 
     def goes_on(self, iterator: object, place: _Place | None) -> bool:
-        """Return whether the same generator now requests a batch from another position."""
+        """Return whether the same generator now requests a batch from another position.
+
+        ``place``: that position; None if no generator requests the batch.
+        """
         is_same = place is not None and place[0] is self._place[0]
         return is_same and place != self._place and id(iterator) == self._iterator
 
     def go_on(self) -> Any:
-        """Resume the wait: make its section current, and return it. None if the wait has ended."""
+        """Resume the wait: return its section, made current; None if the wait has ended."""
         if self._section is not None:
             self._sections.make_current(self._section)
         return self._section

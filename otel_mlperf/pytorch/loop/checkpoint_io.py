@@ -52,7 +52,7 @@ class CheckpointIo:
         duration.
 
         Returns:
-            Size in bytes; 0 if unknown.
+            Size in bytes; 0 if the size is unknown or no run is active.
         """
         took_ns = max(1, self._clock() - self._begin_ns)
         size, recorder = _try(self._size), active()
@@ -86,7 +86,7 @@ class CheckpointIo:
 
 
 def set_size(section: Any, size: int, took_ns: int) -> None:
-    """Set size in bytes and bytes per second on a checkpoint's section, if that is not None."""
+    """Set bytes and bytes per second on a checkpoint's ``section``, unless that is None."""
     if section is not None:
         rate = size / took_ns * 1e9
         section.set(**{names.CHECKPOINT_SIZE: size, names.CHECKPOINT_RATE: rate})
@@ -121,7 +121,10 @@ def _size_at(path: Any) -> int | None:
 
 
 def _size_of_shards(folder: Any) -> int | None:
-    """Return this rank's bytes in a folder of ``torch.distributed.checkpoint``; None if unknown."""
+    """Return this rank's bytes in a folder of ``torch.distributed.checkpoint``.
+
+    None if the rank has no file there, or more than ``_MAX_SHARDS`` files.
+    """
     # Files are found by name, not in a listing: each of thousands of ranks would list the files of
     # all ranks.
     rank, total = _rank(), 0

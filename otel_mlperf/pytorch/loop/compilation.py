@@ -46,7 +46,7 @@ class CompilationWatch(AbstractContextManager[None]):
         """Open a section, because a compilation starts; never raises.
 
         Args:
-            about: id and reason of the compilation; empty in an older torch.
+            about: one object with id and reason of the compilation; an older torch passes none.
         """
         try:
             recorder = active()

@@ -57,7 +57,10 @@ class EpochCount:
         self._is_resumed |= self._number is None
 
     def begin_step(self, source: Any) -> int | None:
-        """Return the epoch of a step that starts with this iterator; None if it is unknown."""
+        """Return the epoch of a step that starts; None if the epoch is unknown.
+
+        ``source``: the iterator that feeds the step; None if the step uses no loader.
+        """
         self._before = self._number, self._pass, self._reported
         of = self._passes.get(source) if source is not None else None
         if self._reported is not None:
@@ -146,7 +149,7 @@ class Validation:
         self._seen_ns = at_ns
 
     def end(self) -> None:
-        """End the validation, if one is open; cancel it if it had no forward."""
+        """End the open validation, if any; a validation without a forward is cancelled."""
         if not self.is_open:
             return
         self.is_open = False

@@ -68,10 +68,10 @@ _DELAY: Final = 2
 class UpdateRound:
     """Updates of one step; optimizers that take turns update once each per step.
 
-    The first module called after an update predicts the next optimizer: the one that updated after
-    the same call before. So an optimizer that takes a turn only occasionally adds no step. Work
-    that starts after many consecutive updates of one optimizer is another loop, unless other facts
-    contradict this.
+    The first module called after an update predicts the next optimizer: the optimizer that updated
+    after the same call in an earlier round. So an optimizer that takes a turn only occasionally
+    adds no step. Work that starts after many consecutive updates of one optimizer is another loop,
+    unless other facts contradict this.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class UpdateRound:
         self._latest, self.awaits_first, self._follows_batch = number, True, False
 
     def repeat(self) -> None:
-        """Stop waiting for other optimizers, because one updates twice before they update."""
+        """Stop waiting for other optimizers, because one optimizer updates twice before them."""
         self._due = {*self.done, *self._unused}
 
 
@@ -186,10 +186,10 @@ class StepSink(ValidationSink, Protocol):
     """Protocol of a receiver of steps and validations."""
 
     def begin(self, at_ns: int, epoch: int | None) -> None:
-        """Open a step backdated to ``at_ns``. ``epoch`` is its epoch number; None if unknown."""
+        """Open a step backdated to ``at_ns``. ``epoch``: the step's epoch; None if unknown."""
 
     def complete(self, at_ns: int) -> None:
-        """Mark the open step as complete at ``at_ns``: it is a step now, and may end there."""
+        """Mark the open step as complete: it now counts as a step, and may end at ``at_ns``."""
 
     def count(self, content: Content) -> None:
         """Set the number of samples and elements of the open step's batches so far."""
@@ -201,7 +201,7 @@ class StepSink(ValidationSink, Protocol):
         """Cancel the open step. Its number is used again, and its time counts as outside steps."""
 
     def go_on_from(self, number: int) -> None:
-        """Set the number of the next step to ``number``, unless it is higher already."""
+        """Set the number of the next step, unless that number is higher than ``number`` already."""
 
 
 class InferredStep:
@@ -241,7 +241,7 @@ class InferredStep:
     # -- start and end ---------------------------------------------------------------------------
 
     def begin(self, *, is_first: bool = False) -> None:
-        """Start a step now. ``is_first``: whether its loader has provided no batch before."""
+        """Start a step now. ``is_first``: whether the step's loader has provided no batch yet."""
         self.source.forget_deleted()
         self.is_open = True
         self._left_ns = self._waited = 0
@@ -272,11 +272,11 @@ class InferredStep:
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
     def end_before_batch(self) -> None:
-        """End the step, because a batch is requested; backdated if its loader was exhausted."""
+        """End the step, because a batch is requested; backdated if the loader was exhausted."""
         self.end(self._whole_ns if self.source.is_over and not self._left_ns else 0)
 
     def end_late(self) -> None:
-        """End the step in the past: when its loop was left, or else at the end of its update."""
+        """End the step, backdated to when its loop was left, or else to its last update's end."""
         self.end(self._left_ns or self._whole_ns)
 
     def cancel(self) -> None:
@@ -301,7 +301,7 @@ class InferredStep:
     # -- content ---------------------------------------------------------------------------------
 
     def give(self, source: Any, samples: int | None, batch: object) -> None:
-        """Add a batch of iterator ``source``; ``samples`` is None if their number is unknown."""
+        """Add a batch of iterator ``source``; ``samples``: number of samples, None if unknown."""
         if self.is_open:
             self.batches.give(samples, is_own=source in self.source, batch=batch)
             self._sink.count(self.batches.content)
@@ -319,7 +319,7 @@ class InferredStep:
     def is_read_whole(self, source: Any) -> bool:
         """Return whether the open step has read all batches of ``source`` and used none.
 
-        There must be at least two: a single unused batch may have been requested ahead.
+        At least two batches are required: a single unused batch may have been requested ahead.
         """
         batches = self.batches
         return (
@@ -327,7 +327,7 @@ class InferredStep:
         )
 
     def cancel_read_ahead(self) -> None:
-        """Cancel the step, because its batches were read before the loop that trains on them."""
+        """Cancel the step, because the program read batches before the loop that trains on them."""
         self.cancel()
         self.source.forget()
         self.batches.begin(is_first=True)
@@ -335,8 +335,9 @@ class InferredStep:
     def run_out(self, source: Any, *, is_validated: bool) -> bool:
         """Note that iterator ``source`` has no more batches; cancel a step without a batch.
 
-        ``is_validated`` means that its batches were not for training. Return whether the request
-        counts as a wait nevertheless, because a batch received before is yet to be trained on.
+        ``is_validated`` means that the batches of ``source`` were not for training. Return whether
+        the request counts as a wait nevertheless, because a batch received before is yet to be
+        trained on.
         """
         is_own = self.is_open and source in self.source
         if not is_own or is_validated:
@@ -369,7 +370,7 @@ class InferredStep:
         self.is_updating = self.is_open
 
     def over(self, at_ns: int) -> None:
-        """Note that a moment ended at ``at_ns``, which completes a step that it has updated."""
+        """Note that a moment ended at ``at_ns``; if it updated parameters, the step is complete."""
         self.now_ns = at_ns
         if self.is_updating:
             self.is_updating, self._whole_ns = False, at_ns

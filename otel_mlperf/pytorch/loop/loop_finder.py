@@ -52,7 +52,7 @@ class Loop:
 
         Args:
             source: the loader's iterator, from which a batch is about to be requested.
-            data: the data set that it reads.
+            data: the data set that the loader reads.
             records: whether gradients are being recorded.
         """
         if self._holders or self.depth:
@@ -87,7 +87,7 @@ class Loop:
 
         Args:
             source: the loader's iterator.
-            is_ahead: whether the program requests one batch ahead from it.
+            is_ahead: whether the program requests one batch ahead from the loader.
 
         Returns:
             Whether the request counts as a wait nevertheless: a batch received before is yet to be
@@ -242,7 +242,7 @@ class Loop:
                 self.step.cancel()
 
     def finish(self) -> None:
-        """End the validation and an updated step; the run, which ends, ends any other step."""
+        """End the validation and an updated step; the end of the run ends any other step."""
         self.validation.end()
         if self.step.is_updated:
             self.step.end_late()

@@ -71,7 +71,7 @@ class LoopMoment:
         self._section: Any = None
 
     def holds(self, parts: Iterable[LoopMoment]) -> None:
-        """Set the moments that are part of this moment, and not observed while this is open."""
+        """Set the moments that are part of this moment, and not observed while it is open."""
         self._parts = tuple(parts)
 
     def of(self, subject: Any = None) -> Any:
@@ -171,7 +171,7 @@ class LoopMoment:
             recorder.sections.backdate(section, t0 if t0 >= around.t0 else around.t0)
 
     def _is_unrecorded(self, recorder: Recorder, name: str) -> bool:
-        """Return whether the settings exclude the section; if they aggregate it, start it here."""
+        """Return whether the settings exclude or aggregate a section; start it if aggregated."""
         choice = recorder.choice.of(name, implied_category(name))
         if choice == "aggregate":
             self._section = recorder.aggregated.make(name, None)
@@ -211,7 +211,7 @@ class OtherWork(LoopMoment):
 
 
 def safely(call: Callable[..., object], *arguments: object) -> None:
-    """Call a function, whose exceptions are reported, but do not reach the program."""
+    """Call a function and report its exceptions; only exceptions of signal handlers propagate."""
     try:
         call(*arguments)
     except Exception as error:  # noqa: BLE001 - recording never raises

@@ -98,7 +98,7 @@ class Evaluation(EvaluationMode):
     """Gate of a framework's call that validates, or that is part of a validation."""
 
     def of(self, subject: Any = None) -> Any:
-        """Note the start, unless a validation is open. The returned context notes the end."""
+        """Note a validation's start, unless one is open; the context notes the call's end."""
         if not LoopThread.is_here() or self._loop.depth:
             return UNSEEN
         if not self._loop.validation.is_open:
@@ -155,7 +155,7 @@ class OptimizerRestored(LoopMoment):
 
 
 def count_updates(state: object) -> int:
-    """Return the number of updates in an optimizer's ``state_dict()``; 0 if it has none."""
+    """Return the number of updates in an optimizer's ``state_dict()``; 0 if none can be read."""
     of_parameters = state.get("state") if isinstance(state, Mapping) else None
     if not isinstance(of_parameters, Mapping):
         return 0
@@ -221,7 +221,7 @@ def _moves(batch: Any, device: Any) -> bool:
 
 
 def _first(batch: Any, depth: int) -> Any:
-    """Return the first item in the batch that can be moved; None if there is none."""
+    """Return the first movable item within ``depth`` levels of containers; None if none exists."""
     parts = batch.values() if isinstance(batch, Mapping) else batch
     if parts is batch and not isinstance(batch, list | tuple):
         return batch if hasattr(batch, "to") else None
@@ -246,7 +246,7 @@ class CapturedUpdates:
         self._before = self._loop.updates
 
     def end(self, graph: Any) -> None:
-        """Note the end of a capture; if ``graph`` contains an update, remember it."""
+        """Note the end of a capture; remember ``graph`` if the capture contained an update."""
         if self._loop.updates > self._before:
             self._graphs.add(graph)
             self._loop.captured()
@@ -294,7 +294,7 @@ class Checkpoint(OtherWork):
     def __init__(self, name: str, direction: str, loop: Loop) -> None:
         super().__init__(name, loop)
         self.whole = WholeCheckpoint(name, loop)
-        """Moment of the framework's call that may contain this one."""
+        """Moment of the framework's call that may contain this moment."""
         self._direction = direction
         self._io: CheckpointIo | None = None
 

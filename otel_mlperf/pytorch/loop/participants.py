@@ -35,7 +35,7 @@ class _Called:
 
 
 class Learners:
-    """Outermost modules that were called, and which of them were trained."""
+    """Record of the outermost modules that were called, and of the trained modules among them."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Called] = {}
@@ -94,10 +94,10 @@ class Learners:
         return core is not None and not core.training
 
     def collects(self, module: Any, *, is_fed: bool) -> bool:
-        """Return whether a call without gradients collects training data, like that of a policy.
+        """Return whether a call without gradients collects training data, like a policy call.
 
-        Such a model is recognised by its first call: in training mode, before it was ever trained.
-        ``is_fed``: whether the call may be for a loader's batch.
+        Such a model is recognised by a call in training mode before its first training. ``is_fed``:
+        whether the call may be for a loader's batch.
         """
         known = self._known.get(id(module)) or self._know(module)
         core = known.core()
@@ -108,7 +108,7 @@ class Learners:
         return known.has_collected
 
     def teaches(self, module: Any) -> bool:
-        """Return whether the module is a teacher: it starts each step and is never trained."""
+        """Return whether the module is a teacher: called first in each step, and never trained."""
         known = self._known.get(id(module))
         return known is not None and known.teaches
 

@@ -28,7 +28,7 @@ class RecordedSteps:
     def begin(self, at_ns: int, epoch: int | None) -> None:
         """Open a step backdated to ``at_ns``, unless the program reports its steps itself.
 
-        An epoch reported by the program takes precedence over ``epoch``.
+        An epoch reported by the program takes precedence over ``epoch`` (None: unknown).
         """
         self._recorder, self._step = active(), None
         if self._recorder is not None:
@@ -37,7 +37,7 @@ class RecordedSteps:
             self._step = self._recorder.stepping.infer(at_ns, epoch)
 
     def complete(self, at_ns: int) -> None:
-        """Mark the open step as complete at ``at_ns``: it is a step now, and may end there."""
+        """Mark the open step as complete: it now counts as a step, and may end at ``at_ns``."""
         if self._step is not None:
             self._step.whole_ns = at_ns
 
@@ -64,7 +64,7 @@ class RecordedSteps:
         self._done_before = None if recorder is None else (recorder, number)
 
     def _continue_numbering(self, recorder: Recorder) -> None:
-        """Continue the step numbers of a resumed training, unless the program reports its own."""
+        """Continue the step numbers of a resumed training, unless the program reports its steps."""
         known, self._done_before = self._done_before, None
         stepping = recorder.stepping
         if known is None or known[0] is not recorder or stepping.are_reported:
@@ -74,8 +74,8 @@ class RecordedSteps:
     def begin_validation(self, at_ns: int) -> None:
         """Open a validation phase backdated to ``at_ns``.
 
-        Nothing is opened if the program is in another phase than training, or if it reports its
-        steps, which would be inside the phase.
+        Nothing is opened if the program is in another phase than training, or if the program
+        reports its steps itself: these would be inside the phase.
         """
         recorder = active()
         if recorder is None or recorder.stepping.are_reported:

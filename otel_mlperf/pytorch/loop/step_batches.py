@@ -4,7 +4,7 @@ Hugging Face Trainer, accelerate and Lightning may request the next batch before
 current one, to detect the last batch. The first step of such a pass receives one batch more than it
 has backward passes; this batch belongs to the next step.
 
-A resumed training requests batches only to skip them; it releases each of them immediately.
+A resumed training requests batches only to skip them; it releases each batch immediately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEPTH: Final = 3
 
 
 class Content(NamedTuple):
-    """Number of samples and elements of batches; None if unknown."""
+    """Number of samples and elements of batches; a number is None if it is unknown."""
 
     samples: int | None = None
     elements: int | None = None
@@ -30,7 +30,7 @@ class Content(NamedTuple):
         return Content(_sum(self.samples, more.samples), _sum(self.elements, more.elements))
 
     def minus(self, less: Content) -> Content:
-        """Return the content without ``less``, the content of one of the batches."""
+        """Return this content minus ``less``, the content of one batch."""
         return Content(_rest(self.samples, less.samples), _rest(self.elements, less.elements))
 
 
@@ -55,7 +55,7 @@ class StepBatches:
         self._is_first = True
 
     def begin(self, *, is_first: bool) -> None:
-        """Start a step. ``is_first``: whether its loader has provided no batch before."""
+        """Start a step. ``is_first``: whether the step's loader has provided no batch yet."""
         self.given = self.passes = 0
         self.content = NOTHING
         self.is_waiting = self._next_content is not None and not is_first
@@ -64,7 +64,7 @@ class StepBatches:
             self._next_content, self._is_first = None, True
 
     def give(self, samples: int | None, *, is_own: bool, batch: object = None) -> None:
-        """Add a batch. ``is_own``: whether it came from the loader that the step started with."""
+        """Add a batch; ``is_own``: whether it is from the loader that the step started with."""
         self.is_waiting = True
         if self._is_first:
             self.untouched.append(_reference_to(batch, _DEPTH))
@@ -85,7 +85,10 @@ class StepBatches:
         return any(known is not None and known() is None for known in self.untouched)
 
     def skip(self) -> None:
-        """Forget deleted batches, because these were skipped; existing batches may yet be used."""
+        """Forget unused batches that were deleted: the program skipped them.
+
+        Batches that still exist are kept, because a step may still use them.
+        """
         self.untouched = [one for one in self.untouched if one is None or one() is not None]
 
     def compute(self) -> None:
@@ -95,7 +98,10 @@ class StepBatches:
             self.untouched = []
 
     def end(self, optimizers: int) -> None:
-        """End the step; each of the ``optimizers`` that updated had a backward pass of its own."""
+        """End the step.
+
+        ``optimizers``: number of optimizers that updated, each after a backward pass of its own.
+        """
         trained = self.passes // max(1, optimizers)
         if self._is_first and trained and self.given == trained + 1:
             self._next_content = self._latest

@@ -35,7 +35,7 @@ _KEPT: Final = 2
 
 
 def history_bytes(optimizer: Any) -> int:
-    """Return the maximum bytes of an optimizer's history in host memory; 0 without a history."""
+    """Return the maximum bytes of an optimizer's history in host memory; 0 if it has no history."""
     return sum(_of_group(group) for group in getattr(optimizer, "param_groups", ()))
 
 
@@ -75,7 +75,7 @@ UPDATES: Final = (2, 20, 200)
 
 
 class FewUpdates:
-    """Counter of a run's updates, which records history size and collectives at a few of them."""
+    """Counter of a run's updates; records history size and collectives at a few updates."""
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
@@ -198,7 +198,7 @@ class Update(LoopMoment):
         self.others = UpdatesOutsideLoop()
 
     def of(self, subject: Any = None) -> Any:
-        """Return the context for an optimizer's step, which is only counted in other threads."""
+        """Return the context for an optimizer's step; a step in another thread is only counted."""
         ident = _get_ident()
         if ident == LoopThread.ident:
             self._began_ns = clock()
@@ -283,7 +283,8 @@ class WrappedBackward(LoopMoment):
 class TrainingStep(LoopMoment):
     """Moment of the user's own ``training_step`` under Lightning.
 
-    It runs in the closure of an update, and would otherwise count as time of the update.
+    ``training_step`` runs in the closure of an update, and would otherwise count as time of the
+    update.
     """
 
     depth = 0

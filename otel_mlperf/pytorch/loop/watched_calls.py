@@ -47,7 +47,7 @@ class WatchedCall(NamedTuple):
     """
 
     def subject_in(self, function: FunctionType) -> str:
-        """Return ``subject`` if ``function`` has all parameters named in it; else ``NOTHING``.
+        """Return ``subject`` if ``function`` has all parameters in ``subject``, else ``NOTHING``.
 
         Parameter names differ between versions of a library, and the expression must not fail.
         """

@@ -53,7 +53,7 @@ def weave(
         gate: provides the context of each call.
         name: global name of the gate in the function's module. If that module has no global
             ``torch``, the gate is entered under ``torch.compile`` too.
-        inner: name of a function that each call of ``function`` creates; it is woven instead.
+        inner: name of a function that each call of ``function`` creates and that is woven instead.
         made: functions of that name that ``function`` has created before.
         subject: expression of the function's parameters, evaluated at each call and passed to the
             gate; must not fail.

@@ -1,1 +1,1 @@
-"""Memory of PyTorch's CUDA allocator, and its state when it runs out."""
+"""Memory of PyTorch's allocators, and the CUDA allocator's state when memory runs out."""

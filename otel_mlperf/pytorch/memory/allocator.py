@@ -113,7 +113,7 @@ class Allocator:
         self.look(self._clock())
 
     def peaks(self) -> dict[str, int]:
-        """Read the statistics; return a device's highest peaks, as attributes of an epoch."""
+        """Read the statistics; return the highest peaks of any device, in bytes, by attribute."""
         self.finish()
         names_of = {"allocated": names.EPOCH_CUDA_PEAK, "reserved": names.EPOCH_CUDA_RESERVED}
         found: dict[str, int] = {}
@@ -219,7 +219,7 @@ class AllocationHistory:
                       type(error).__name__, error)  # fmt: skip
 
     def finish(self) -> None:
-        """Disable the history if it was enabled here."""
+        """Disable the history if ``look`` has enabled the history."""
         if self._kept_by is not None:
             self._kept_by._record_memory_history(enabled=None)
 

@@ -7,7 +7,7 @@ allocation time in the history, and from the sections in the journal: open ones,
 far back as its ring reaches.
 
 When an out-of-memory exception leaves its first section, a snapshot is written, and an attribute of
-the section names its file. The exception propagates unchanged.
+the section names the snapshot's first file. The exception propagates unchanged.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class _Section(NamedTuple):
 def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Return requested bytes and number of blocks in use, by innermost section at allocation.
 
-    Empty without an allocation history. Blocks that are older than the history, or than the
-    journal's ring, are ``not known``.
+    The result is empty if there is no allocation history. Blocks that are older than the history,
+    or than the journal's ring, are ``not known``.
     """
     times_ns = _allocated_at(snapshot)
     if not times_ns:
@@ -121,12 +121,12 @@ _BY_LINE: Final = "Memory in use, by the line that allocated it"
 
 
 def write_allocator(recorder: Recorder, torch: Any, why: str) -> Path | None:
-    """Write a snapshot's files; return the first that could be written, None if none could.
+    """Write a snapshot's files; return the first written file's path, None if nothing was written.
 
     Args:
         recorder: recorder of the run.
         torch: the module, whose CUDA is initialised.
-        why: reason for writing them, stored in the text and the JSON.
+        why: reason for the snapshot, stored in the text and the JSON.
     """
     import pickle
 
@@ -183,7 +183,7 @@ def _tried(render: Callable[[], str]) -> str:
 
 
 def _render_sizes(head: str, sizes: Mapping[str, tuple[int, int]]) -> str:
-    """List the largest users of memory, with their number of blocks; empty if ``sizes`` is."""
+    """List the places with the most bytes, with bytes and blocks; empty if there are no places."""
     order = sorted(sizes.items(), key=lambda item: (-item[1][0], item[0]))[:_MAX_LINES]
     rows = [f"{size:>18,} bytes in {count:,}: {place}" for place, (size, count) in order]
     return "\n".join([head, *rows]) if rows else ""
@@ -194,7 +194,7 @@ def _text(value: object) -> bytes:
 
 
 def _free(folder: Path, rank: int) -> str:
-    """Return the first unused base name, because a restarted rank finds earlier snapshots."""
+    """Return the first unused base name; the rank may have written snapshots before a restart."""
     used = {path.stem for path in folder.iterdir()}
     n = next(n for n in range(1, len(used) + 2) if f"{rank}-{n}" not in used)
     return str(folder / f"{rank}-{n}")

@@ -25,7 +25,7 @@ _EVERY_NS: Final = 250_000_000
 
 
 def loaded_mps() -> Any:
-    """Return ``torch.mps``, if the program has queried it and it is available; else None."""
+    """Return ``torch.mps`` if the program has queried MPS and MPS is available; else None."""
     torch = sys.modules.get("torch")
     backend: Any = getattr(getattr(torch, "backends", None), "mps", None)
     cache = getattr(getattr(backend, "is_available", None), "cache_info", None)

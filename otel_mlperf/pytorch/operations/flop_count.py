@@ -95,8 +95,8 @@ def count_operators(module: Any, call: ModelCall, torch: Any) -> dict[str, Flops
     This costs about as much as a few calls without content.
 
     Raises:
-        UncountableError: the model's code needs the content of its tensors, or the operations of
-            its kind of module are not known.
+        UncountableError: the model's code needs the content of tensors, or the model contains a
+            module whose operations cannot be counted.
     """
     fakes = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode
     try:

@@ -64,7 +64,8 @@ class CallWatch:
         self.busy = True
         """Whether calls are not observed: there is no watcher, or a watched call is open."""
         self.find: Callable[[Any], Watcher | None] | None = None
-        """Returns a watcher for an unregistered module; None: only registered ones are watched."""
+        """Returns a watcher for an unregistered module; None: only registered modules are
+        watched."""
         self._of: dict[int, tuple[weakref.ref[Any], Watcher]] = {}
         self._is_woven = False
         self._found = 0
@@ -156,14 +157,14 @@ class ModelWork:
         self.name: str = type(unwrapped(model)).__name__
         """Name of the model's class."""
         self.parameters: int = sum(one.numel() for one in own)
-        """Number of parameters; those that two modules share count once."""
+        """Number of parameters; a parameter that two modules share counts once."""
         self.trainable: int = sum(one.numel() for one in own if one.requires_grad)
         """Number of parameters with gradients."""
         self.embedding: int = _embedding(model)
         """Number of parameters of lookup tables (``torch.nn.Embedding``)."""
 
     def count(self, *args: Any, **kwargs: Any) -> Flops | None:
-        """Return the operations of a call with these arguments, counted now; None if unknown.
+        """Count the operations of a call with these arguments; None if they cannot be counted.
 
         The result has ``.forward``, ``.backward`` and ``.total``, for one backward pass from all
         outputs. The model is not called: its code runs on tensors without content.
@@ -174,7 +175,7 @@ class ModelWork:
         return sum_flops(by_operator)
 
     def by_operator(self, *args: Any, **kwargs: Any) -> dict[str, Flops] | None:
-        """Return the operations of a call by operator, in descending order; None if unknown.
+        """Count a call's operations by operator, most first; None if they cannot be counted.
 
         The result, ``{"aten.addmm": Flops(forward=…, backward=…)}``, contains only matrix products,
         convolutions and attention.
@@ -326,7 +327,7 @@ def _type_of_products(parameter: Any, torch: Any) -> str:
 
 
 def _find(module: Any) -> ModelWork | None:
-    """Return the work of a module in a program that registers none; None without parameters."""
+    """Return the work of a module that was not registered; None if it has no parameters."""
     return ModelWork(module) if next(module.parameters(), None) is not None else None
 
 

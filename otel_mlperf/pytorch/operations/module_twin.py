@@ -37,7 +37,7 @@ class TensorShape(NamedTuple):
 
 
 class Items(NamedTuple):
-    """Items of a list, a tuple or a mapping. ``keys`` is empty unless it is a mapping."""
+    """Items of a list, a tuple or a mapping. ``keys`` is empty for a list or a tuple."""
 
     kind: type
     of: tuple[Any, ...]
@@ -51,8 +51,8 @@ def shape_of(value: Any, torch: Any) -> Any:
     """Return the shapes, types and plain values of an argument, as a hashable value.
 
     Raises:
-        UncountableError: the argument is not a tensor, a plain value or a container of them. For
-            example, a cache that the model writes to must not be changed by the additional run.
+        UncountableError: the argument is not a tensor, a plain value or a container of such values.
+            For example, a cache that the model writes to must not be changed by the additional run.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -146,14 +146,14 @@ _UNCOUNTED: Final = ("RNNBase", "ScriptModule")
 
 
 def unwrapped(module: Any) -> Any:
-    """Return the module inside wrappers of ``torch.compile`` or DDP; without them, the module."""
+    """Return the module inside wrappers of ``torch.compile`` or DDP; ``module`` if not wrapped."""
     while (inner := _WRAPPERS.get(type(module).__name__)) is not None:
         module = getattr(module, inner)
     return module
 
 
 def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
-    """Return a twin of ``module``. ``fake`` returns a tensor's twin, always the same for a tensor.
+    """Return a twin of ``module``. ``fake`` returns a tensor's twin, the same twin at each call.
 
     Raises:
         UncountableError: the operations would be miscounted, or no twin can be made.

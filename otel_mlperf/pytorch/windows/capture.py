@@ -60,7 +60,7 @@ def resident_bytes() -> int:
 
 
 class WindowGrowth:
-    """Memory that windows occupy permanently, except the first, whose memory is reused."""
+    """Memory growth over all windows but the first, whose memory later windows reuse."""
 
     bytes = 0
     windows = 0
@@ -99,7 +99,7 @@ def event_bytes(schedule: Schedule) -> int:
 
 
 def _detect_account() -> tuple[Callable[[], int], int]:
-    """Return the reader of malloc's statistics, and the number of bits of their counters."""
+    """Return a reader of malloc's bytes in use, and the number of bits of malloc's counters."""
     library = ctypes.CDLL(None)
     for name, kind, bits in (("mallinfo2", _Wide, 64), ("mallinfo", _Narrow, 32)):
         function = getattr(library, name, None)
@@ -125,7 +125,7 @@ NO_EVENTS: Final = (
 
 
 def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]:
-    """Return torch's activities, their names, and a problem if an important one is missing.
+    """Return torch's activities, their names, and a problem; empty if nothing important is missing.
 
     Args:
         wanted: names of activities; empty for all available ones.
@@ -144,7 +144,8 @@ def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]
 def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
     """Return whether restarting a profiler would crash the CUDA graphs of CUDA version ``cuda``.
 
-    See https://github.com/pytorch/pytorch/issues/75504.
+    ``cuda`` is None if torch is built without CUDA. See
+    https://github.com/pytorch/pytorch/issues/75504.
     """
     if cuda is None or not are_graphs_used:
         return False
@@ -293,7 +294,10 @@ class Capture:
         return self._heap.events(self._schedule) >= self._schedule.events
 
     def give_way(self) -> None:
-        """End the window, or wait for its end, because the program starts its own profiler."""
+        """End the window, because the program starts its own profiler.
+
+        A thread other than the window's waits for that end, at most 5 s.
+        """
         self.gave_way = True
         self._note(_GAVE_WAY)
         if get_ident() == self._thread:
@@ -307,7 +311,7 @@ class Capture:
     # -- end ------------------------------------------------------------------------------------
 
     def finish(self, folder: Path, name: str) -> Path | None:
-        """Stop the profiler and write the trace; return the trace's path, None without a trace."""
+        """Stop the profiler and write the trace; return the path, None if no trace was written."""
         if self._profiler is None or get_ident() != self._thread:
             profiler_lock.release(self)
             return None

@@ -135,7 +135,7 @@ class RunWindows:
 
 
 def windows_of(recorder: Recorder) -> RunWindows | None:
-    """Return the windows of a run; None in a forked child, whose steps are not those of a rank."""
+    """Return the windows of a run; None if this process is a forked child, which is no rank."""
     return recorder.kept.get(RunWindows)
 
 

@@ -65,8 +65,8 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
     """Write a trace by ``export`` to ``<folder>/<name>.pt.trace.json``, and return its path.
 
     Raises:
-        StoreError: the file was not written; contains the reason.
-        OSError: a signal handler of the program raised it in the meantime.
+        StoreError: the file was not written; the message contains the reason.
+        OSError: raised by a signal handler of the program in the meantime.
     """
     try:
         make_folder(folder)

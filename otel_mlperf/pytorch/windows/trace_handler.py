@@ -82,7 +82,7 @@ def _warn(message: str, error: Exception) -> None:
 
 
 def _note_profiler(is_recording: bool) -> None:
-    """Start or stop marking steps, because the user's own profiler does."""
+    """Start or stop marking steps, because the program's profiler starts or stops recording."""
     recorder = active()
     if recorder is None:
         return
@@ -138,7 +138,7 @@ def _write_window(profile: Any, recorder: Recorder, export_span: int) -> Path:
 
 @contextmanager
 def _copies(profile: Any, path: Path | None) -> Iterator[None]:
-    """Make ``profile`` export a copy of the trace at ``path``; with None, export as usual."""
+    """Make ``profile`` export a copy of the trace at ``path``; if that is None, export as usual."""
     if path is None:
         yield
         return

@@ -45,7 +45,7 @@ class SeenSteps:
             recorder.stepping.note_profiler(self, is_on=True)
 
     def end(self) -> None:
-        """Stop noting steps, after noting those that are still open."""
+        """Note the steps that are still open, then stop noting steps."""
         recorder = self._recorder()
         if recorder is None or not self._is_recording:
             return
@@ -58,7 +58,10 @@ class SeenSteps:
         self._is_recording = False  # must be last: after an interrupt, a second call repeats it
 
     def take(self) -> dict[int, tuple[str, int, int]]:
-        """Return and clear phase, n and number of the noted steps by span id, ordered by end."""
+        """Return and clear the noted steps: phase, index in the phase and number, by span id.
+
+        The steps are in the order in which they ended.
+        """
         seen, self._seen = self._seen, {}
         return seen
 
@@ -78,7 +81,7 @@ class SeenSteps:
 
 
 def seen_steps_of(recorder: Recorder) -> SeenSteps:
-    """Return the notes on a run's profiled steps; create them if they are missing."""
+    """Return the ``SeenSteps`` of a run, which the first call creates."""
     profiled: SeenSteps | None = recorder.kept.get(SeenSteps)
     if profiled is None:
         profiled = recorder.kept[SeenSteps] = SeenSteps(recorder)
@@ -119,13 +122,13 @@ class WindowEnd(NamedTuple):
 def end_window(
     recorder: Recorder, capture: Capture, *, is_cut: bool = False, folder: Path | None = None
 ) -> WindowEnd:
-    """End a window of a run; write its trace, and the trace's description for the agent.
+    """End a window of a run; write the trace and, for the agent, the trace's description.
 
     Args:
         recorder: recorder of the run.
         capture: the window.
         is_cut: whether the window ends early.
-        folder: folder for the trace instead of the run's; the agent does not read it there.
+        folder: folder for the trace, which the agent does not read (None: the run's folder).
     """
     # Read first: the end resets ``is_recording``.
     reason: Skipped = "failed" if capture.is_recording else "not_reached"
@@ -165,7 +168,7 @@ def drop_window(recorder: Recorder | None, capture: Capture) -> None:
 
 
 def describe(recorder: Recorder, trace: Path, number: int, facts: Facts) -> Path:
-    """Write the description, for the agent, of a window whose trace is complete; return its path.
+    """Describe a window with a complete trace in a file for the agent; return the file's path.
 
     Raises:
         OSError: the description cannot be written.

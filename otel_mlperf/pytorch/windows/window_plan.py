@@ -121,7 +121,7 @@ class WindowPlan:
             self._skip("not_reached")
 
     def finish(self, *, is_cut: bool = False) -> None:
-        """End the open window, if any, and write its trace; ``is_cut``: whether it ends early."""
+        """End the open window, if any, and write the trace; ``is_cut``: the window ends early."""
         capture, self._capture = self._capture, None
         if capture is None:
             return
@@ -148,7 +148,10 @@ class WindowPlan:
             self._skip("failed")
 
     def _is_followed(self, phase: str) -> bool:
-        """Return whether steps of ``phase`` in this thread belong to the plan of one thread."""
+        """Return whether the plan follows steps of ``phase`` in this thread.
+
+        The first thread that runs such a step is the only one that the plan follows.
+        """
         if phase != self._schedule.phase:
             return False
         if not self._thread:
