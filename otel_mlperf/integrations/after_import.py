@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` once, when the module ``name`` is loaded; immediately if it already is.
+    """Call ``then`` once, when module ``name`` is loaded; now if the module is already loaded.
 
     Args:
         name: full name of the module: ``lightning.pytorch``.

@@ -3,9 +3,9 @@
 ``otel-mlperf run`` replaces itself with plain ``python``. Therefore ``__main__``, arguments, paths,
 pickling, workers, exit codes and tracebacks are exactly those of ``python``. One environment
 variable and one folder at the front of ``PYTHONPATH`` make Python run this package's
-``sitecustomize`` first. It starts the run, switches the integrations on, and removes the variable
-and the folder. Launchers keep both, so that the programs that they start inherit them. The program
-to record is determined from the command line alone, before any of its code has run.
+``sitecustomize`` first. That module starts the run, switches the integrations on, and removes the
+variable and the folder. Launchers keep both, so that the programs that they start inherit them. The
+program to record is determined from the command line alone, before any of its code has run.
 """
 
 from __future__ import annotations

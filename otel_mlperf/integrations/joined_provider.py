@@ -47,7 +47,7 @@ _open: set[socket.socket | Connection] = set()
 
 
 def join(run: Run) -> None:
-    """Pass a run's sampled sections to the program's own provider, as soon as it has set one."""
+    """Pass a run's sampled sections to the program's tracer provider, as soon as that is set."""
     try:
         joined = JoinedProvider(run)
     except OSError as error:
@@ -146,7 +146,10 @@ class JoinedProvider:
         self._is_flushed.set()
 
     def _hand_over(self, given: dict[str, Any], items: Sequence[SpanItem]) -> dict[str, int]:
-        """Pass spans to the provider; return the number of undelivered sections, by reason."""
+        """Pass spans to the provider; return the number of undelivered sections, by reason.
+
+        ``given``: resource attributes of the run.
+        """
         provider = self._await_provider()
         # A private attribute: the SDK offers no public access to its processors.
         processor = getattr(provider, "_active_span_processor", None)
@@ -168,7 +171,7 @@ class JoinedProvider:
         return dict(missing)
 
     def _await_provider(self) -> Any:
-        """Wait for the program's provider; return None if the run ends without one."""
+        """Wait for the program's provider; return None if the run ends before a provider is set."""
         while _is_missing(provider := self._find()):
             warn_once("provider='join': the program has not set a TracerProvider yet; until then, "
                       "sections are stored in the run folder only")  # fmt: skip

@@ -68,7 +68,7 @@ def _execve(replace: Any, path: Any, arguments: Any, environ: Any) -> Any:
 
 @harmless
 def _end_run(path: Any, environ: Mapping[str, str]) -> dict[str, str] | None:
-    """End the run and return the environment for the next program; None: nothing is recorded."""
+    """End the run and return the environment for the next program; None if no run was ended."""
     request, run = _Exec.request, current()
     recorder = None if run is None else run._recorder
     if request is None or run is None or recorder is None or not run.is_active:

@@ -125,7 +125,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _judge(test: PerformanceTest, body: RecordedBody, *, writes: bool) -> list[Verdict] | str:
-    """Return the verdicts, or the message of an error that prevented them."""
+    """Return the verdicts, or an error's message if the body cannot be judged."""
     try:
         return test.judge(body.measure(), writes=writes)
     except OtelMlperfError as error:

@@ -61,6 +61,6 @@ def _count_restart(folder: str, rank: int) -> int | None:
     """Return the restart count of a worker; None if the run folder does not exist here.
 
     Ray restarts failed workers without notifying them. Starts are counted under the name
-    ``worker-RANK``, separately from those of the driver, which is not a worker.
+    ``worker-RANK``, separately from the starts of the driver, which is not a worker.
     """
     return count_restart(folder, f"worker-{rank}", None) if os.path.isdir(folder) else None

@@ -50,8 +50,8 @@ class RecordedBody:
         """Return the measures so far; may be called only once, while the block is being recorded.
 
         Raises:
-            OtelMlperfError: the journal overflowed, nothing was recorded, or the run was stopped
-                inside.
+            OtelMlperfError: the journal overflowed, nothing was recorded, or the block stopped the
+                run.
         """
         return _measure(self._run, self._name, time.monotonic_ns() - self._began_ns)
 
@@ -132,7 +132,7 @@ def _measure(run: Run, name: str, duration_ns: int) -> RunMeasures:
 
 
 def _times(batch: NewRows, state: JournalState) -> tuple[str, list[TimeMeasures], dict[str, float]]:
-    """Return the phase (``train``, if it has steps), times and rates; all empty without a step."""
+    """Return the phase (``train`` if it has steps), times and rates; all empty if no step ended."""
     if not len(batch.steps):
         return "", [], {}
     steps = _ended_steps(batch, state)
@@ -171,7 +171,7 @@ class _Step:
 
 
 def _ended_steps(batch: NewRows, state: JournalState) -> list[_Step]:
-    """Return the steps in order; their times exclude validations and checkpoints inside."""
+    """Return the steps in order, with times that exclude validations and checkpoints inside."""
     is_root = batch.steps["span"] == batch.steps["root"]
     ends = batch.steps[is_root][np.argsort(batch.steps["root"][is_root])]
     rows = batch.steps[np.isin(batch.steps["root"], ends["root"])]

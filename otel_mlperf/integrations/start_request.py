@@ -28,7 +28,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
     only ranks among the started programs; ``group``: processes that join a process group.
     """
     name: str | None = None
-    """Name of the run (default: the program's own)."""
+    """Name of the run (default: the program's name)."""
     python_path: str | None = None
     """``PYTHONPATH`` before the change, None if it was not set."""
     run_id: str = ""
@@ -65,7 +65,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def short_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command line; empty if they are too long for a variable."""
+    """Return the words of a command line; empty if these exceed 8192 characters in total."""
     return tuple(words) if sum(map(len, words)) <= _MAX_CHARACTERS else ()
 
 

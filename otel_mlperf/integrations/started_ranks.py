@@ -51,7 +51,7 @@ _PATH: Final = "PYTHONPATH"
 
 
 class _Starts:
-    """State of process starts: whether children are notified of the run, and their number."""
+    """State of process starts: whether child processes join the run, and how many have started."""
 
     are_notified = False
     is_join_seen = False
@@ -67,7 +67,7 @@ class _Gate:
 
 
 def watch_starts(join: Join) -> None:
-    """Make processes that this program starts as ranks join its run, if it imports torch."""
+    """Make processes that this program starts as ranks join the run, once torch is imported."""
     _Starts.are_notified = True
     after_import("torch", partial(_watch, join))
 

@@ -37,7 +37,7 @@ GROUP: Final = "otel_mlperf.integrations"
 _LOADERS: Final = DataLoaders()
 BUILT_IN: Final[tuple[Integration, ...]] = (TorchLoop(), _LOADERS, KerasFit())
 _FAILURES: Final = (Exception, SystemExit)
-"""Exceptions of third-party code; its ``SystemExit`` must not end the program."""
+"""Exceptions of third-party code; a ``SystemExit`` of such code must not end the program."""
 _METADATA: Final = (".dist-info", ".egg-info")
 _awaited: dict[str, Integration] = {}
 """Integrations that were switched on, by name, including those whose framework is not imported."""
@@ -120,7 +120,7 @@ def _warn_unknown(off: Set[str]) -> None:
 
 
 def give_way() -> None:
-    """Switch off all integrations but ``dataloader``: the program's own run selects them."""
+    """Switch off all integrations but ``dataloader``, because the program starts a run itself."""
     for integration in list(_awaited.values()):
         if integration is not _LOADERS:
             _drop(integration)

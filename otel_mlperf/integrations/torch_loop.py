@@ -36,7 +36,7 @@ class TorchLoop:
         """Register import hooks for the modules of watched calls.
 
         Must run before torch is imported: otherwise a module whose own import loads torch is
-        already in ``sys.modules``, but without its functions.
+        already in ``sys.modules``, but does not have its functions yet.
         """
         from otel_mlperf.pytorch.loop.watched_calls import WATCHED_CALLS
 

@@ -36,7 +36,7 @@ _KEYWORDS: Final = {"if", "then", "elif", "else", "do", "while", "until", "!", "
 
 
 def describe_withheld(command: Sequence[str], path: str) -> str:
-    """Return why recording does not start under ``command``, and what to do; empty if it does.
+    """Return why recording cannot start under ``command``, and what to do; empty if it can start.
 
     In a shell script, commands that name Python are checked too.
 
@@ -86,7 +86,7 @@ def _replaces_path(word: str) -> bool:
 
 
 def _describe_script(words: Sequence[str]) -> str:
-    """Return the reason found in a shell script, preceded by the script's name; empty if none."""
+    """Return a shell script's name and the reason found in it; empty if there is no reason."""
     shell = next((at for at, word in enumerate(words) if Path(word).name in _SHELLS), len(words))
     script = next((word for word in words[shell + 1 :] if not word.startswith("-")), "")
     is_text = "-c" in words[shell + 1 : shell + 2]
@@ -134,7 +134,7 @@ def _read_text(file: str) -> str:
 
 
 def _interpreter(path: str) -> list[str]:
-    """Return the words of a script's shebang line; empty if it has none."""
+    """Return the words of a script's shebang line; empty if the file has no such line."""
     try:
         with open(path, "rb") as file:
             line = file.readline(_MAX_SHEBANG)
