@@ -1,4 +1,4 @@
-"""JSON Schema of the ``--json`` answers of commands, generated from their types."""
+"""JSON Schema of the ``--json`` answers of commands, generated from the answers' types."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ class ChromeFormat:
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
         """Return metadata events with the name and position of a new line.
 
-        If the line's process is new as well, its name and position come first. A counter's line has
-        no events of its own, because each event of a counter contains its name.
+        If the line's process is new as well, the process's name and position come first. A
+        counter's line has no events of its own, because each event of a counter contains its name.
         """
         self._tracks[number] = track
         process = track.process

@@ -263,8 +263,9 @@ def _number(ns: float | None, unit: Unit) -> str:
 def difference_text(time: TimeChange) -> str:
     """Return the change with its confidence interval, such as ``+3.1 % (+1.2 … +5.0)``.
 
-    As the verdict, it is based on the mean, or on the usual time (without the shortest and longest
-    tenth). A section that only one run has is ``new`` or ``gone``.
+    Like the verdict, the change is based on the mean, or on the usual time (without the shortest
+    and longest tenth). For a section that only one run has, the text is ``only after`` or ``only
+    before``.
     """
     if time.before_ns is None:
         return "only after"
@@ -278,7 +279,10 @@ def difference_text(time: TimeChange) -> str:
 
 
 def usual_note(time: TimeChange) -> str:
-    """Return `` (usual)`` if the shown change deviates from that of the shown means, else empty."""
+    """Return `` (median)`` if the change of the usual times deviates from that of the means.
+
+    Otherwise the text is empty.
+    """
     if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
         return ""
     of_means = time.after_ns / time.before_ns - 1

@@ -23,7 +23,7 @@ _NAME_PART: Final = 0.5
 
 
 class HotTable:
-    """Functions and lines with most time in profiled sections; ``print`` shows tables of them."""
+    """Functions and lines with most time in profiled sections; ``print`` shows them as tables."""
 
     def __init__(self, found: HotRun) -> None:
         self.sections: list[HotSection] = found.sections
@@ -99,7 +99,7 @@ def section_text(section: HotSection) -> str:
 
 
 def calls_text(section: HotSection) -> str:
-    """Return the number of profiled calls or windows, and their total time or memory growth."""
+    """Return a text on a section's profiled calls or windows: number, total time or memory."""
     ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
     if section.kind == "window":
         windows = plural(section.calls, "window") + ranks

@@ -32,7 +32,7 @@ _LONGEST: Final = 4_096
 
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
-    """Return lines on windows that lack records, and on the device load in their complete part."""
+    """Return lines on windows that lack records: the losses, and the load in the complete part."""
     incomplete = [
         (window, losses_line) for window in windows if (losses_line := losses_text(window))
     ]
@@ -68,7 +68,7 @@ def _whole(window: WindowFacts) -> Iterable[str]:
 
 
 def answered_text(windows: Iterable[WindowFacts]) -> str:
-    """Return as text how many kernel launches have a device record; empty without launches."""
+    """Return as text how many kernel launches have a device record; empty if none was launched."""
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)

@@ -2,7 +2,7 @@
 
 ``void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)``
 becomes ``vectorized_elementwise_kernel<CUDAFunctor_add>``: the function without its namespaces and
-arguments, and the one template argument that distinguishes it from similar kernels.
+arguments, and the one template argument that distinguishes the function from similar kernels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MIN_BASE = 10
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
-    """Return a short name per kernel; names that would be equal get their first differing words."""
+    """Return a short name per kernel; equal names get the first words in which they differ."""
     shortened = [short_name(name, width) for name in names]
     alike = defaultdict(list)
     for at, label in enumerate(shortened):
@@ -66,7 +66,7 @@ def short_name(name: str, width: int, more: str = "") -> str:
 
 
 def _differences(names: Sequence[str]) -> list[str]:
-    """Return for each name its first words that differ between the names; empty if none do."""
+    """Return per name the first words that differ between the names; empty if no word differs."""
     tokens = [_WORD.findall(name) for name in names]
     differing = [column for column in zip(*tokens, strict=False) if len(set(column)) > 1]
     return [" ".join(row) for row in zip(*differing[:_MAX_WORDS], strict=True)] or [""] * len(names)
@@ -101,7 +101,10 @@ def _without_return_type(head: str) -> str:
 
 
 def _significant_arguments(template: str) -> str:
-    """Return the most informative template argument, a functor if any; empty if all are plain."""
+    """Return the most informative template argument; empty if all are basic types or numbers.
+
+    A functor is preferred to other arguments.
+    """
     functors = [functor for functor in _FUNCTOR.findall(template) if not _is_wrapper(functor)]
     if functors:
         return str(functors[0])

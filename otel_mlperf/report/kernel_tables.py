@@ -38,7 +38,7 @@ _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def table_lines(kernels: Kernels, width: int) -> list[Line]:
-    """Return the table with the sums of its omitted and of all rows; if it has no rows, why."""
+    """Return the table with sums of omitted and of all rows; if there are no rows, the reason."""
     shown = kernels.rows
     if not shown:
         why = [part for line in _nothing(kernels) for part in broken(line, width - 2)]

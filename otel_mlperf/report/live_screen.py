@@ -232,7 +232,7 @@ def _rank(rank: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Lin
 
 
 def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
-    """Return one of ``ticks`` (low to high) per value; the highest is twice the median or more."""
+    """Return one of ``ticks`` (low to high) per value; the last means twice the median or more."""
     if not values:
         return ""
     top = 2 * sorted(values)[len(values) // 2] or 1

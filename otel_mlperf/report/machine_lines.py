@@ -95,7 +95,7 @@ _BOUND: Final = {"host": "host-bound", "device": "device-bound"}
 
 
 def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
-    """Return lines on a step's GPU time and idle time, and whether host or device set the pace."""
+    """Return lines on a step's GPU time, idle time and pace; none if ``gpu`` is None."""
     if gpu is None:
         return []
     texts = [f"{duration(gpu.gpu_ns)} per step"]
@@ -109,7 +109,7 @@ def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
 
 
 def step_gpu_texts(gpu: StepOnGpu | None) -> list[str]:
-    """Return one text such as ``GPU 80.1 ms, idle 12.3 ms, device-bound``; empty without data."""
+    """Return ``GPU 80.1 ms, idle 12.3 ms, device-bound`` in a list; empty if ``gpu`` is None."""
     if gpu is None:
         return []
     texts = [f"GPU {duration(gpu.gpu_ns)}"]
@@ -134,7 +134,7 @@ def amount(count: float, unit: str) -> str:
 
 
 def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
-    """Return lines on model size, FLOP per step and per second, and model FLOPs utilization."""
+    """Return lines on model size, FLOP and model FLOPs utilization; none if ``work`` is None."""
     if work is None:
         return []
     size = amount(work.parameters, "parameters")

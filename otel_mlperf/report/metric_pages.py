@@ -176,7 +176,7 @@ def _row(metric: Metric) -> str:
 
 
 def _read_by(metric: Metric) -> str:
-    """Return a text such as ``host basic, more at detailed``; empty without a source."""
+    """Return a text such as ``host basic, more at detailed``; empty if there is no source."""
     return "; ".join(
         f"{source} {', more at '.join(levels)}" for source, levels in levels_of(metric).items()
     )

@@ -51,7 +51,7 @@ def render_html(summary: Summary) -> str:
 
 
 def render_cell(course: RunCourse) -> str:
-    """Return a run's summary as HTML, followed by an iframe with its charts if it has any."""
+    """Return a run's summary as HTML, followed by an iframe with the run's charts, if any."""
     charts = render_charts(course)
     if not charts:
         return render_html(course.summary)

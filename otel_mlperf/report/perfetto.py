@@ -52,7 +52,7 @@ class PerfettoFormat:
         return _packet(b"", _CLEARED)
 
     def line(self, number: int, track: TimelineTrack, lane: int) -> bytes:
-        """Return the descriptors of a new line, and of its process if that is new."""
+        """Return the descriptors of a new line, and of the line's process if the process is new."""
         process, packets = track.process, b""
         if process not in self._processes:
             self._processes[process] = _PROCESS_UUID + len(self._processes)

@@ -23,11 +23,11 @@ class Placed(Protocol):
 
     @property
     def path(self) -> str:
-        """Names of all enclosing sections and of this one, joined by ``/``; empty in steps."""
+        """Names of all enclosing sections and this section, joined by ``/``; empty if in steps."""
 
     @property
     def phase(self) -> str:
-        """Phase of the steps that contain the section; empty outside steps."""
+        """Phase of the steps that contain the section; empty if the section is outside steps."""
 
 
 def place_labels(places: Sequence[Placed]) -> list[str]:
@@ -97,7 +97,10 @@ def _written(one: CallFigures, column: str) -> str:
 
 
 def exact_share(one: CallFigures) -> str:
-    """Return the share of calls in the bound (``100 %`` only if all are); a dash without one."""
+    """Return the share of calls within the time bound; a dash if there is no bound.
+
+    ``100 %`` means that every call is within the bound.
+    """
     if one.within_share is None:
         return "–"
     if one.within == one.count:

@@ -86,7 +86,7 @@ def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
 
 
 def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
-    """Return lines on a span's operators; those of equal leaves follow the last leaf."""
+    """Return lines on the operators of span ``at``; equal leaves share lines after the last one."""
     span, alike = spans[at], [spans[at]]
     if _is_leaf(spans, at):
         place, after = _place_in_row(spans, at), _equal_leaves(spans, at)[1:]
@@ -137,7 +137,7 @@ def _place_in_row(spans: list[Span], at: int) -> int:
 
 
 def _equal_leaves(spans: list[Span], at: int) -> list[Span]:
-    """Return the leaf ``at`` and the leaves of its name directly after it; empty if it is alone."""
+    """Return leaf ``at`` and the leaves of the same name that follow it; empty if none follows."""
     end = at
     while end < len(spans) and _same(spans, end, spans[at]):
         end += 1
@@ -189,7 +189,7 @@ def _checkpoint(span: Span) -> list[str]:
 
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
-    """Return a line with the exception that ended a span; empty if a nested span shows the same."""
+    """Return a line with the exception that ended span ``at``; empty if a nested span shows it."""
     message = _error_text(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
@@ -262,7 +262,7 @@ _ADDED_UP: Final = "aggregated sections (no spans): their time is part of the se
 
 
 def _listed(head: str, texts: Sequence[str], width: int) -> str:
-    """Return as many texts as fit behind ``head``, and the number of those that are left out."""
+    """Return ``head``, as many texts as fit behind it, and the number of omitted texts."""
     for count in range(len(texts), 0, -1):
         more = [f"… ({len(texts) - count} more)"] if count < len(texts) else []
         line = head + ", ".join([*texts[:count], *more])

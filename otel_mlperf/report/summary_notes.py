@@ -377,7 +377,7 @@ def _overhead(share: float) -> str:
 
 
 def readable(path: str) -> str:
-    """Return a path relative to the working directory, or as given if it is not below that."""
+    """Return a path relative to the working directory; a path outside it is returned as given."""
     try:
         return str(Path(path).resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):

@@ -237,7 +237,7 @@ def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
 
 
 def _cut(rows: list[Row]) -> list[Row]:
-    """Return the largest rows in their original order, and one row with the sum of the others."""
+    """Return the largest rows in their original order, and a row with the sum of other rows."""
     if len(rows) <= _MAX_ROWS:
         return rows
     # The untracked row is always retained: without it the rows would not sum to the step.

@@ -92,7 +92,7 @@ def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], ob
 
 
 class _Lines:
-    """Lines of the file, to which slices are assigned so that those of a line nest."""
+    """Lines of the file; slices are assigned to lines such that the slices of a line nest."""
 
     def __init__(self, form: Format, write: Callable[[bytes], object]) -> None:
         self._form = form
@@ -104,7 +104,7 @@ class _Lines:
         return len(self._numbers)
 
     def number(self, track: TimelineTrack, lane: int) -> int:
-        """Return the number of a line, which is first declared in the file if it is new."""
+        """Return the number of a line; a new line is first declared in the file."""
         number = self._numbers.get((track, lane))
         if number is None:
             number = self._numbers[track, lane] = len(self._numbers) + 1

@@ -28,7 +28,7 @@ _HISTOGRAM_BAR: Final = 0.9
 
 
 def chart_data(page: RunPage) -> dict[str, Any]:
-    """Return the page's charts by id, its events (``moments``), and its run's duration."""
+    """Return the page's charts by id, the run's events (``moments``), and the run's duration."""
     data = course_data(page)
     if page.ranks is not None:
         data["charts"]["rank-map"] = _rank_map(page.ranks, page.begin_ns)
@@ -100,7 +100,7 @@ def _step_charts(steps: StepBuckets, begin_ns: int, colors: dict[str, str]) -> d
 
 
 def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
-    """Return a chart whose lines share the union of their times; None where a line has no value."""
+    """Return a chart with the times of all lines; a line's value is None where it has no point."""
     times = sorted({at for line in chart.lines for at in line.time_ns})
     series = [
         {

@@ -60,7 +60,7 @@ def parts(section: HotSection) -> Sequence[HotPart]:
 
 
 def asides(section: HotSection) -> list[str]:
-    """Return texts on the calls of a section that were not profiled; empty if all were."""
+    """Return texts on a section's calls that were not profiled; empty if all were profiled."""
     return left_out_texts(section) + [passed_over_text(section)] * bool(section.passed_over)
 
 
@@ -80,7 +80,7 @@ def place(part: HotPart) -> str:
 
 
 def more(hot: Sequence[HotSection]) -> str:
-    """Return how many sections and rows the page omits, as text; empty if it omits none."""
+    """Return how many sections and rows the page omits, as text; empty if nothing is omitted."""
     rows = sum(max(0, len(one.spots) + one.more - MOST_PARTS) for one in sections(hot))
     omitted = len(hot) - len(sections(hot))
     texts = [plural(omitted, "more section")] * bool(omitted) + [plural(rows, "more row")] * bool(

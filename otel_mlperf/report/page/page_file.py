@@ -45,9 +45,10 @@ class Tile(NamedTuple):
 
 
 def headline(page: RunPage) -> str:
-    """Return a sentence on the mean step time and the section with the largest share of it.
+    """Return a sentence on the mean step time and the section with the largest share of a step.
 
-    For a run without steps, it is about the busy share of profiled devices, or else the outcome.
+    For a run without steps, the sentence is about the busy share of profiled devices, or else the
+    outcome.
     """
     summary = page.summary
     devices = page.kernels.total if page.kernels else None
@@ -131,7 +132,7 @@ def render_page(page: RunPage) -> str:
 
 
 def render_charts(course: RunCourse) -> str:
-    """Return an HTML file with only the charts over time, as text; empty if the run has none."""
+    """Return an HTML file with only the charts over time, as text; empty if there are no charts."""
     if not (course.steps or course.charts):
         return ""
     return _rendered("charts.html.jinja", course, chart_data.course_data(course))

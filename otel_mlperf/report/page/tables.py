@@ -61,7 +61,7 @@ class RankLine(NamedTuple):
 def color(category: str, at: int) -> str:
     """Return the CSS class of a section's colour: by its category, else by its index ``at``.
 
-    It is ``none`` if the section has no category.
+    The class is ``none`` if the section has no category.
     """
     if category in _COLORS:
         return _COLORS[category]
@@ -69,7 +69,7 @@ def color(category: str, at: int) -> str:
 
 
 def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
-    """Return the sections in a step, or those concurrent with it, each with its CSS class."""
+    """Return the sections in a step (or, if ``beside``, concurrent with it), with CSS classes."""
     if summary.steps is None:
         return []
     colors = section_colors(summary)
@@ -175,7 +175,7 @@ def has_sections(summary: Summary) -> bool:
 
 
 def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
-    """Return the change of the step, then those of its sections, largest first.
+    """Return the change of the step, then the changes of the sections, largest first.
 
     Each change comes with its text, and its size relative to the largest change, from 0 to 1.
     """
