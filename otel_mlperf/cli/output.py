@@ -69,7 +69,7 @@ _UNSEEN = re.compile(
 
 
 class Status:
-    """Status line on standard error; without a terminal there, nothing is shown."""
+    """Status line on standard error; nothing is shown if standard error is no terminal."""
 
     def __init__(self) -> None:
         self._status: Any = None
@@ -120,7 +120,7 @@ class Progress:
             self._bar.stop()
 
     def of(self, trace: Path) -> Callable[[int], None] | None:
-        """Return a callback for the number of bytes read of ``trace``; None without a bar."""
+        """Return a callback for the number of bytes read of ``trace``; None if no bar is shown."""
         if self._bar is None:
             return None
         from otel_mlperf.terminal_lines import visible

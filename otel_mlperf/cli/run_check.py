@@ -33,10 +33,10 @@ class CheckOptions(NamedTuple):
 
 
 def check_run(run: str, baseline: str | None, options: CheckOptions, *, as_json: bool) -> None:
-    """Check a run against its bounds and ``baseline``; print a line per breach and on the step.
+    """Check a run against bounds and ``baseline``, if any; print each breach and the step time.
 
     The process exits with 1 on a breach, and with 3 if nothing could be compared, because the run
-    and its baseline have neither steps nor sections in common. Only a significant slowdown is a
+    and the baseline have neither steps nor sections in common. Only a significant slowdown is a
     breach; if there are too few steps to decide, a message reports this.
     """
     from functools import partial

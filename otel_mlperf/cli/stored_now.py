@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def wait_for_now(folder: RunFolder) -> list[str]:
-    """Wait until the run's current records are stored; return messages on missing ones."""
+    """Wait until the run's current records are stored; return messages on missing records."""
     from otel_mlperf.journal.journal_folder import folders_of_run
     from otel_mlperf.journal.stored_wait import find_left, request_tables, wait_for_tables
     from otel_mlperf.store.table_reader import load_duckdb

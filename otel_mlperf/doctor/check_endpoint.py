@@ -155,7 +155,7 @@ def _once(checks: list[Check]) -> list[Check]:
 def check_backends(
     environ: Mapping[str, str], reached: Mapping[str, SignalSettings]
 ) -> list[Check]:
-    """Send one span and one metric, and query Jaeger and Prometheus for them.
+    """Send a test span and a test metric, and query Jaeger and Prometheus for both.
 
     Args:
         environ: environment variables with the URLs of Jaeger and Prometheus.

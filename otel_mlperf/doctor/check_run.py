@@ -59,7 +59,7 @@ _LOSSES: Final = {
 def check_run(
     run: RunFolder, store: Store, accounts: Accounts, shared_memory: str = SHARED_MEMORY
 ) -> list[Check]:
-    """Check a run's journals and their agent, its profiler windows and its item accounts."""
+    """Check a run's journals, agent, profiler windows and item accounts."""
     outcome = read_processes(store).outcome
     folders = folders_of_run(run.facts.id, run.path, shared_memory)
     checks = check_journals(map(Path, folders), run.short_id, outcome, time.monotonic_ns())
@@ -86,7 +86,7 @@ def check_run(
 
 
 def check_profiler(left_out: dict[str, int]) -> list[Check]:
-    """Return a warning per reason for omitted profiler windows; ``left_out`` counts them."""
+    """Return a warning per reason in ``left_out``, the number of skipped windows by reason."""
     return [
         Check("warn", "profiler", f"{plural(count, 'window')} skipped: {why}", REMEDIES[why])
         for why, count in left_out.items()
@@ -94,7 +94,7 @@ def check_profiler(left_out: dict[str, int]) -> list[Check]:
 
 
 def check_windows(store: Store) -> list[Check]:
-    """Return a warning per stored profiler window that lacks records, and checks on the others."""
+    """Return a warning per profiler window that lacks records, and checks on other windows."""
     rows = WindowTables(windows=store.read(WindowRow), completeness=store.read(CompletenessRow))
     known = [window for window in find_windows(rows) if window.completeness]
     checks = [
@@ -189,7 +189,10 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
 
 
 def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -> Check:
-    """Check that the items of one signal sent to one destination add up, and that none is lost."""
+    """Check that the items of one signal for one destination add up, and that none is lost.
+
+    ``what``: title of the check.
+    """
     terms = [f"{account.delivered:,} delivered"]
     terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []
     terms += [f"{account.unselected:,} not sampled, in totals only"] if account.unselected else []

@@ -19,7 +19,7 @@ _UI: Final = "https://ui.perfetto.dev (Open trace file)"
 
 
 class ExportFormat(NamedTuple):
-    """Export file format: suffix of the file, its writer, and how to open it."""
+    """Export file format: file name suffix, writer function, and how to open the file."""
 
     ending: str
     """Suffix of the file name, including the dot."""

@@ -1,4 +1,4 @@
-"""OTLP requests created from the spans in a run folder, and their delivery.
+"""Creation of OTLP requests from the spans in a run folder, and delivery of the requests.
 
 The requests contain the same spans as the requests of the agent, with the original ids. A server
 that identifies spans by their ids therefore does not store a span twice.
@@ -67,7 +67,7 @@ def requests(run: RunFolder, store: Store) -> Iterator[tuple[int, bytes]]:
 
 
 def lines(selected: Selected) -> Iterator[tuple[int, bytes]]:
-    """Yield batches of the selected spans: number of spans, and their OTLP/JSON lines."""
+    """Yield the selected spans in batches: number of spans, and the spans as OTLP/JSON lines."""
     for attributes, rows in _pages(selected):
         yield len(rows), b"".join(encode_lines(attributes, rows))
 
