@@ -69,10 +69,10 @@ DEVICES: Final = (
 
 
 def find_peak(device: str, kind: str) -> Peak | None:
-    """Return a device's peak for the number type ``kind``; None if it is not in the table.
+    """Return a device's peak for the number type ``kind``; None if the table has no such peak.
 
-    ``device`` is the name as reported by PyTorch. A MIG instance has no peak, because that of a
-    part of a GPU is not documented.
+    ``device`` is the name as reported by PyTorch. A MIG instance has no peak, because vendors
+    document no peak of a part of a GPU.
     """
     if "MIG" in device:
         return None

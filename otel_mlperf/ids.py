@@ -17,8 +17,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 def trace_id(run_id: str, restart: int, loop: str, n: int) -> int:
     """Return the 128-bit trace id of the ``n``-th step (from 0) that a rank started in ``loop``.
 
-    All ranks compute the same id, so that a step is one trace over all ranks. It is never zero, the
-    value for "no trace" in OpenTelemetry.
+    All ranks compute the same id, so that a step is one trace over all ranks. The id is never zero,
+    the value for "no trace" in OpenTelemetry.
     """
     text = f"{run_id}\0{restart}\0{loop}\0{n}".encode("utf-8", "replace")
     return int.from_bytes(blake2b(text, digest_size=16).digest(), "big") or 1
@@ -37,7 +37,7 @@ def lone_trace_id(run_id: str, span_id: int) -> int:
 def instance_id(run_id: str, restart: int, rank: int) -> str:
     """Return the ``service.instance.id`` of a rank, a version 5 UUID.
 
-    It stays the same if the agent restarts.
+    The id stays the same if the agent restarts.
     """
     return str(uuid.uuid5(_NAMESPACE, f"{run_id}/{restart}/{rank}"))
 

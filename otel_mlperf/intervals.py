@@ -6,8 +6,8 @@ interact.
 
 Self time is the duration of an interval minus the time covered by the intervals directly inside it.
 ``inner_ns`` computes the covered time if all intervals are available as columns. ``CoveredTime``
-computes it incrementally (in the agent, where child sections end before their parent). A property
-test asserts that both are equal.
+computes the covered time incrementally (in the agent, where child sections end before their
+parent). A property test asserts that both are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Count = TypeVar("Count", int, NDArray[np.int64])
 
 
 class Intervals(NamedTuple):
-    """Intervals sorted by group and start; those of one group neither overlap nor touch."""
+    """Intervals sorted by group and start; intervals of one group neither overlap nor touch."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -119,8 +119,8 @@ def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[
     """Return how much of each interval is covered by the intervals directly inside it.
 
     ``around`` is the row of the directly enclosing interval, to which an inner interval is clipped.
-    It is negative if there is none, or if that interval is on another track. No interval may end
-    before its start.
+    The row is negative if there is no enclosing interval, or if that is on another track. No
+    interval may end before its start.
     """
     rows = np.flatnonzero(around >= 0)
     above = around[rows]
@@ -154,14 +154,14 @@ def latest_ns(start_ns: Sequence[int], end_ns: Sequence[int]) -> list[int]:
 
 
 class CoveredTime(msgspec.Struct, array_like=True):
-    """Running total of the time covered by intervals, which are added in order of their starts."""
+    """Running total of the time covered by intervals, which are added in order of start times."""
 
     until_ns: int = 0
     """Time up to which covered time was counted."""
     covered_ns: int = 0
 
     def add(self, start_ns: int, end_ns: int) -> None:
-        """Add the next interval; one that ends before its start covers nothing."""
+        """Add the next interval; an interval that ends before its start covers nothing."""
         self.covered_ns += max(0, end_ns - max(start_ns, self.until_ns))
         self.until_ns = max(self.until_ns, end_ns)
 

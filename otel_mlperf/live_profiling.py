@@ -57,7 +57,7 @@ class StoppedRank(NamedTuple):
     words: str
     """Result as a text for the user."""
     asked: PendingRequest | None = None
-    """Request whose window is ending, so that callers can wait for its trace; None: no window."""
+    """Request whose window is ending, for callers that wait for the trace; None: no open window."""
 
 
 def find_ranks(run: RunFolder, ranks: list[int]) -> dict[int, Path]:
@@ -111,7 +111,10 @@ def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
 
 
 def _journals(run: RunFolder) -> dict[int, Path]:
-    """Return the journals of running ranks by rank; a forked child's only if there is no other."""
+    """Return the journals of running ranks by rank.
+
+    A forked child's journal is used only if its rank has no other journal.
+    """
     journals: dict[int, Path] = {}
     for path in sorted(journals_in(*_folders(run))):
         rank = rank_of(path)
@@ -186,14 +189,14 @@ def wait_for_trace(run: RunFolder, asked: PendingRequest) -> Path | str:
 
 
 def take_back(asked: PendingRequest) -> Literal["taken back", "goes on", "ended"]:
-    """Withdraw a request if its window has not started; return what became of the request."""
+    """Withdraw a request unless its window has started; return the state of the request."""
     if asked.control.withdraw(asked.request):
         return "taken back"
     return "goes on" if asked.control.answer(asked.request) is None else "ended"
 
 
 def has_agent(asked: Iterable[PendingRequest]) -> bool:
-    """Return whether an agent has read a journal of these ranks; only then will it read traces."""
+    """Return whether an agent has read a journal of these ranks, and so will read the traces."""
     return any(each.control.word(Word.BEAT) for each in asked)
 
 

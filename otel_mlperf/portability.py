@@ -30,7 +30,7 @@ CLOEXEC: Final[int] = getattr(os, "O_CLOEXEC", getattr(os, "O_BINARY", 0))
 def shared_memory() -> str:
     """Return the folder for the journals of all runs.
 
-    It is ``/dev/shm`` (in memory) or, in portable mode, the user's temporary folder.
+    The folder is ``/dev/shm`` (in memory) or, in portable mode, the user's temporary folder.
     """
     # tempfile.gettempdir() is not used: it writes a test file, and raises if this fails.
     return (os.environ.get("TMPDIR") or "/tmp") if IS_PORTABLE else "/dev/shm"

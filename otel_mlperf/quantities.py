@@ -81,7 +81,7 @@ def _long(seconds: int) -> str:
 
 
 def size_and_rate(count: float, per_second: float) -> str:
-    """Format bytes and their rate: ``307 MB at 1.2 GB/s``."""
+    """Format a number of bytes and a rate in bytes per second: ``307 MB at 1.2 GB/s``."""
     return f"{size(count)} at {size(per_second)}/s"
 
 

@@ -126,7 +126,10 @@ class Redactor:
         self._report: Callable[[int], None] | None = None
 
     def count_with(self, tell: Callable[[int], None] | None) -> None:
-        """Report the number of hidden values to ``tell``, including values hidden earlier."""
+        """Report the number of hidden values to ``tell``, including those hidden earlier.
+
+        If ``tell`` is None, values are only counted.
+        """
         self._report = tell
         self._count(0)
 

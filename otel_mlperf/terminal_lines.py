@@ -103,7 +103,7 @@ def left(raw: str, width: int) -> str:
 
 
 def place_text(file: str, line: int, room: int) -> str:
-    """Return ``file:line``; its first folders are dropped until it fits into ``room`` columns."""
+    """Return ``file:line``, without as many first folders as needed to fit ``room`` columns."""
     folders = f"{file.removeprefix(os.getcwd() + os.sep)}:{line}".split(os.sep)
     while len(folders) > 1 and len(os.sep.join(folders)) > room:
         folders.pop(0)

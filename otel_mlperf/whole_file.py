@@ -129,9 +129,11 @@ def replacing_by_name(path: str | Path) -> Iterator[str]:
 
 @contextmanager
 def _private_folder(around: int | None, path: str) -> Iterator[str]:
-    """Yield the path (by descriptor) of a new private folder; at the end remove it with its files.
+    """Yield a path of a new private folder; at the end remove the folder with its files.
 
-    The new folder is in the folder ``path``, whose descriptor is ``around``.
+    The new folder is in the folder ``path``, whose descriptor is ``around`` (None on Windows). The
+    yielded path is ``/proc/self/fd/N``, which stays valid if a folder is renamed, or a plain path
+    in portable mode.
     """
     name = f".{os.getpid()}-{os.urandom(8).hex()}"
     os.mkdir(name, 0o700, dir_fd=around)
@@ -294,7 +296,7 @@ def regular_files(folder: str | Path) -> list[str]:
 
 
 def make_folder(path: str | Path) -> None:
-    """Create a folder and its missing parents, each private to its owner; it may exist already.
+    """Create a folder and its missing parents, private to their owner; the folder may exist.
 
     Raises:
         OSError: the folder cannot be created, or ``path`` exists and is not a folder.
@@ -353,12 +355,12 @@ def _folder_of(path: str) -> Iterator[int | None]:
 
 
 def _name_in(folder: int | None, path: str) -> str:
-    """Return a file's name for calls with ``dir_fd=folder``; the whole path if that is None."""
+    """Return a file's name for calls with ``dir_fd=folder``; ``path`` if ``folder`` is None."""
     return path if folder is None else os.path.basename(path)
 
 
 def _by_descriptor(folder: int | None, path: str) -> str:
-    """Return a path that refers to its folder by descriptor, and stays valid if that is renamed."""
+    """Return a path to a file by the folder's descriptor, valid even if the folder is renamed."""
     return path if IS_PORTABLE else f"/proc/self/fd/{folder}/{os.path.basename(path)}"
 
 
