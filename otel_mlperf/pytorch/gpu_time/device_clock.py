@@ -3,11 +3,11 @@
 CUDA reports only the time between two events, in milliseconds with 24 significant bits. For exact
 times, only events close to each other are compared: the first stamp of a batch with the last stamp
 of the previous batch, and the other stamps with the first. The sum of these distances is the device
-clock, which starts at 0. Its offset to the host clock is bounded without waiting: the device passes
-a stamp after the host has recorded it, and before the host finds it passed.
+clock, which starts at 0. The offset of this clock to the host clock is bounded without waiting: the
+device passes a stamp after the host has recorded it, and before the host finds it passed.
 
-An event belongs to the device that first recorded it, so each device has its own pool. A pool grows
-up to its limit; a caller that finds no free event continues without one.
+An event belongs to the device that first recorded the event, so each device has a pool. A pool
+grows up to its limit; a caller that finds no free event continues without one.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class DeviceClock:
     def move_to(self, stamp: Stamp, said_ns: int) -> Stamp | None:
         """Compare future readings with ``stamp``, whose device time is ``said_ns``.
 
-        Return the previous stamp, so that the caller can reuse the stamp's event; None if there was
-        none.
+        Return the previous stamp, so that the caller can reuse the stamp's event; None if this is
+        the first call.
         """
         before, self._near, self._near_ns = self._near, stamp, said_ns
         return before

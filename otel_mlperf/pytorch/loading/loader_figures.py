@@ -1,9 +1,9 @@
 """Counters of a DataLoader and its workers: waits, ready batches, CPU time, first batch.
 
-Workers are forked for each epoch and killed at its end. They therefore count in memory that they
-share with their parent process. This requires neither a journal per worker nor messages, and the
-counts outlive the worker. Time that is neither CPU time nor a wait for a CPU is a wait for a file,
-the network or a lock.
+Workers are forked for each epoch and killed at the epoch's end. Workers therefore count in memory
+that they share with their parent process. This requires neither a journal per worker nor messages,
+and the counts outlive the worker. Time that is neither CPU time nor a wait for a CPU is a wait for
+a file, the network or a lock.
 """
 
 from __future__ import annotations

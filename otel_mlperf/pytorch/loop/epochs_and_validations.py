@@ -6,8 +6,8 @@ fed only a single step: some programs call ``next(iter(loader))`` for each step.
 program, only a framework can report the number.
 
 A validation starts with its first batch or forward, and is open until the next batch or forward for
-training. Its recorded end is that of its last batch or forward. A validation without a forward is
-cancelled: the program only read data.
+training. The recorded end of a validation is the end of its last batch or forward. A validation
+without a forward is cancelled: the program only read data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Inferred steps of a loop: their start and end, batches, computations and updates.
 
-A step starts with a reported moment. It ends with a later moment, or backdated to the end of its
-update or to the time at which its loop was left. Objects of the program are only referenced weakly.
+A step starts with a reported moment. The step ends with a later moment, or its end is backdated to
+the end of the update or to the time at which the loop was left. Objects of the program are only
+referenced weakly.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Functions of torch are woven into the gate of their kind of moment. While a mome
 section is open too, and the loop is notified of start and end. Only the loop's thread is observed.
 The kinds of moments are defined in `training_moments.py` and `non_training_moments.py`.
 
-The duration of a moment is the time that its caller waits, including our own overhead. It starts
-with the first action here, and everything except writing its section is done before it ends.
+The duration of a moment is the time that its caller waits, including our own overhead. The duration
+starts with the first action here, and everything except writing the section is done before the
+duration ends.
 """
 
 from __future__ import annotations
