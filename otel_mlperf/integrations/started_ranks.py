@@ -78,7 +78,7 @@ def leave_starts() -> None:
 
 
 def join_with_group(told: Autostart, join: Join) -> None:
-    """Make this process, or its fork, a rank of the requested run when it joins a process group."""
+    """Make this process or its fork, once it joins a process group, a rank of the requested run."""
     if _Starts.is_join_seen:
         return
     _Starts.is_join_seen = True

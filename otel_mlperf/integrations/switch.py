@@ -1,7 +1,7 @@
 """Registry of the available integrations, and switching them on and off.
 
 Each integration waits for the import of its framework. A failure affects only the integration in
-which it occurs: it is counted and logged once, and the program continues. The DataLoader
+which it occurs: the failure is counted and logged once, and the program continues. The DataLoader
 integration is on in each run, also if the program reports its steps itself: no program can report
 what happens inside a loader.
 """
