@@ -58,7 +58,7 @@ _FIELDS: Final = {"sd": "deviation_ns"}
 
 
 def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
-    """Return a line per kind of request with its durations and the share within its time bound."""
+    """Return a line per kind of request: durations, and the share of calls in the time bound."""
     requests = [one for one in calls if one.category == names.REQUEST]
     return _lines("request", requests, _OF_REQUESTS, width, _MAX_REQUESTS)
 
