@@ -1,4 +1,4 @@
-"""Target run of an imported trace: an existing or a new run, and its rows of table ``processes``.
+"""Target run of an imported trace, existing or new, and the run's rows of table ``processes``.
 
 An import only adds to a recorded run. A run that an import created has no recorded processes: each
 rank gets a process row that is derived from its traces.
@@ -30,10 +30,10 @@ TAG: Final = "imported"
 
 
 def find_or_none(name: str) -> RunFolder | None:
-    """Return the run with that name, id or path; None if a run of that name may be created.
+    """Return the run with this name, id or path; None if a run of this name may be created.
 
     Raises:
-        NoSuchRun: ``latest`` without any run, a path without a run, or an ambiguous id prefix.
+        NoSuchRun: no run exists for ``latest`` or at the path, or the id prefix is ambiguous.
         StoreError: the run cannot be read.
     """
     try:
@@ -49,9 +49,10 @@ def find_or_none(name: str) -> RunFolder | None:
 def belongs_to(
     trace: Path, run: RunFolder | None, *, is_new: bool
 ) -> tuple[RunFolder | None, Window | None]:
-    """Return the run that recorded the trace, with its window; ``(run, None)`` if no run did.
+    """Return the run that recorded the trace, and the trace's window; else ``(run, None)``.
 
-    If ``is_new``, the requested run does not exist yet, so that no trace is a window of it.
+    ``run`` is the requested run (None: any). If ``is_new``, that run does not exist yet, so that it
+    did not record the trace.
     """
     if is_new or not trace.is_file():
         return run, None  # A missing file is reported later, when it is read.
@@ -90,7 +91,7 @@ def is_made(run: RunFolder) -> bool:
 
 
 def write_process(run: RunFolder, converted: Conversion) -> None:
-    """Write the process row of a trace's rank, from the first to the last time in its windows.
+    """Write the process row of a trace's rank, for the time range of all the rank's windows.
 
     Raises:
         StoreError: the row cannot be written to disk.
@@ -133,7 +134,7 @@ def write_process(run: RunFolder, converted: Conversion) -> None:
 
 
 def find_mismatch(run: RunFolder, converted: Conversion) -> str:
-    """Return the reason why a trace seems to belong to another run; empty if there is none."""
+    """Return why a trace seems to belong to another run; empty if the trace fits the run."""
     from otel_mlperf.store.table_reader import Store
 
     # A window names its run, and a run created by an import accepts any trace.

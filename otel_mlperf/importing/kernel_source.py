@@ -27,10 +27,10 @@ def find_source(
 
     Args:
         source: name of a run, or path of a trace.
-        by: grouping of the rows.
-        rank: rank of a run to count; None for all ranks.
+        by: grouping of the rows; None: by kernel, or by operator if no device work is recorded.
+        rank: rank of a run to count; None for all ranks. A trace has only one rank.
         step: step to count; None for all events.
-        capture: for a trace that replays CUDA graphs, the trace of their capture.
+        capture: trace of the capture of the CUDA graphs that the trace ``source`` replays, if any.
 
     Raises:
         NoSuchRun: ``source`` is neither a run nor a trace.

@@ -73,8 +73,8 @@ class Importer:
     def __init__(self, budget: str, rank: int | None, capture: Path | None = None) -> None:
         """Create an importer; ``capture`` is a trace of the capture of replayed CUDA graphs.
 
-        ``budget`` is the text of ``--budget``, and ``rank`` is assumed if a trace does not record
-        one.
+        ``budget`` is the text of ``--budget``. ``rank`` is that of traces that do not record their
+        rank (None: 0).
 
         Raises:
             UsageError: ``budget`` is invalid.
@@ -109,7 +109,7 @@ class Importer:
         self._run_id = self._run.facts.id if self._run else os.urandom(16).hex()
 
     def send_to(self, settings: SignalSettings, stack: ExitStack) -> None:
-        """Send imported spans to a server; ``stack`` closes the connection when it ends."""
+        """Send imported spans to a server, until ``stack`` ends and closes the connection."""
         from otel_mlperf.otlp.grpc_client import open_client
 
         self._client = stack.enter_context(closing(open_client(settings)))
@@ -117,7 +117,7 @@ class Importer:
     def write_to(
         self, path: Path, traces: list[Path], stack: ExitStack, *, is_replaced: bool
     ) -> None:
-        """Write imported spans to the file of ``--out``, renamed into place when ``stack`` ends.
+        """Write imported spans to ``path`` (``-``: standard output), complete when ``stack`` ends.
 
         Raises:
             UsageError: ``path`` is one of the traces.
@@ -160,7 +160,7 @@ class Importer:
                 yield imported
 
     def take(self, path: Path, progress: Callable[[int], None] | None) -> Imported:
-        """Import one trace and return its summary; ``progress`` receives the number of bytes read.
+        """Import one trace; return a summary. ``progress``, if given, receives the bytes read.
 
         Raises:
             TraceError: no part of the trace can be read.
@@ -271,7 +271,9 @@ class Importer:
 
 
 def parse_budget(text: str) -> Budget | None:
-    """Parse ``--budget``: a number of spans, a size, or ``none``; None if ``text`` is empty.
+    """Parse ``--budget``: a number of spans, a size, or ``none`` for no limit.
+
+    Return None if ``text`` is empty: the default budget then applies.
 
     Raises:
         UsageError: ``text`` has none of these forms.
@@ -293,8 +295,8 @@ def parse_budget(text: str) -> Budget | None:
 def budget_of(window: Window | None, ranks: Callable[[Trace], int], trace: Trace) -> Budget:
     """Return the budget that the agent would use, so that an imported window sends the same spans.
 
-    ``ranks`` returns the number of ranks that share a step's budget; it is only called if
-    ``window`` is None.
+    ``window`` is None for a trace that no run recorded: then ``ranks`` returns the number of ranks
+    that share a step's budget.
     """
     from otel_mlperf.agent.model.agent_options import read_options
 

@@ -138,12 +138,13 @@ def parse_counts(text: str) -> list[int]:
 def try_settings(
     measure: Callable[[Setting], Trial], counts: Sequence[int] | None, now: Setting, cpus: int
 ) -> list[Trial]:
-    """Return a trial of each number of workers, and one of the best with deeper prefetching.
+    """Try each number of workers, then perhaps the best with deeper prefetching; return all trials.
 
     Args:
         measure: runs the trial of one setting.
-        counts: numbers of workers to try; None for the usual ones, and more while doubling helps.
-        now: setting of the user's own loader, whose number of workers is always tried.
+        counts: numbers of workers to try; None for the usual numbers, and further doubled numbers
+            as long as doubling makes the loader faster.
+        now: setting of the user's own loader; its number of workers is always tried.
         cpus: CPUs that the workers may use.
     """
     wanted = sorted({*(usual_counts(cpus) if counts is None else counts), now.num_workers})

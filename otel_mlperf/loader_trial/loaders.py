@@ -117,7 +117,7 @@ def _hint(found: Any) -> str:
 
 
 def is_torch_loader(loader: Any) -> bool:
-    """Return whether ``loader`` is a DataLoader, whose settings can vary; never import torch."""
+    """Return whether ``loader`` is torch's DataLoader, without importing torch."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(loader, data.DataLoader)
 
@@ -134,7 +134,7 @@ def setting_of(loader: Any) -> Setting:
 
 
 def count_prefetched(loader: Any) -> int:
-    """Return the number of batches that all workers prefetch together; 0 without workers."""
+    """Return how many batches all workers prefetch together; 0 if the loader has no workers."""
     return int(loader.num_workers * (loader.prefetch_factor or 0))
 
 
@@ -167,7 +167,7 @@ def made_again(loader: Any, setting: Setting, collate: Callable[[Any], Any] | No
 
 @contextmanager
 def many_workers() -> Iterator[None]:
-    """Suppress torch's warning about more workers than CPUs: workers that wait need no CPU."""
+    """Suppress torch's warning about more workers than CPUs, as workers that wait need no CPU."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         yield

@@ -55,7 +55,7 @@ class TimedTransform:
 
 @contextmanager
 def timed_transforms(dataset: Any, clock: Callable[[], int]) -> Iterator[list[TimedTransform]]:
-    """Time a dataset's transforms within the context; yield their wrappers, in order."""
+    """Time a dataset's transforms within the context; yield the transforms' wrappers in order."""
     found = _Found(clock)
     try:
         found.in_dataset(dataset, _MAX_DEPTH)
@@ -157,7 +157,7 @@ class _Turn(NamedTuple):
 
 
 def time_batches(loader: Iterable[Any], batches: int, ahead: int, clock: Callable[[], int]) -> Pace:
-    """Time turns of at least ``batches`` batches each.
+    """Time turns of at least ``batches`` batches each, and return the loader's throughput.
 
     The first batch and the next ``ahead`` batches, which are already prefetched, belong to no turn.
     A loader that can be iterated only once is timed until it is exhausted.
@@ -178,7 +178,7 @@ def time_batches(loader: Iterable[Any], batches: int, ahead: int, clock: Callabl
 
 
 def time_pass(loader: Iterable[Any], batches: int, clock: Callable[[], int]) -> tuple[Pace, int]:
-    """Time up to ``batches`` batches of one pass, the first included; also return their number.
+    """Time up to ``batches`` batches of one pass, the first included; return pace and count.
 
     Raises:
         LoaderError: the loader is empty, or its code raises.

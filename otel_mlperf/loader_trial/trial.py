@@ -40,7 +40,7 @@ _MAX_DEPTH: Final = 8
 
 
 def count_bytes(batch: Any, depth: int = _MAX_DEPTH) -> int:
-    """Return the bytes of all tensors and arrays in ``batch``; texts and numbers count as zero."""
+    """Return the bytes of all tensors and arrays in ``batch``, down to ``depth`` nested levels."""
     size = getattr(batch, "nbytes", None)
     if isinstance(size, int):
         return size
@@ -58,9 +58,10 @@ _PSS: Final = re.compile(rb"^Pss:\s+(\d+) kB$", re.MULTILINE)
 
 
 def read_memory(workers: Iterable[int] = (), proc: Path = Path("/proc")) -> int | None:
-    """Return the memory of this process and of ``workers`` (process ids); None if not available.
+    """Return the memory in bytes of this process and of ``workers`` (process ids).
 
-    The memory is the PSS in bytes: a page that n processes share counts as 1/n in each of them.
+    The memory is the PSS: a page that n processes share counts as 1/n in each of them. The result
+    is None if the memory of this process cannot be read.
     """
     sizes = [_pss(proc / str(pid) / "smaps_rollup") for pid in (os.getpid(), *workers)]
     return None if sizes[0] is None else sum(size or 0 for size in sizes)
@@ -90,13 +91,13 @@ def try_loader(
     cpus: int,
     tell: Callable[[str], None],
 ) -> LoaderAnswer:
-    """Benchmark a loader; if it is a DataLoader, benchmark it with other settings, too.
+    """Benchmark ``loader``; a DataLoader is also benchmarked with other settings.
 
     Args:
         target: name of the loader on the command line.
         loader: an iterable of batches.
         batches: batches per turn.
-        counts: numbers of workers to try; None if they are chosen by the measured speed-up.
+        counts: numbers of workers to try; None: chosen by the number of CPUs and the speed-up.
         cpus: CPUs that workers may use.
         tell: receives a label of each trial before it starts.
 
@@ -121,7 +122,7 @@ def try_loader(
 
 
 def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
-    """Benchmark ``loader``, a DataLoader, with ``setting``, including the memory of its workers."""
+    """Benchmark the DataLoader ``loader`` with ``setting``; a turn has at least ``batches``."""
     again, before = made_again(loader, setting), read_memory()
     known = {child.pid for child in active_children()}
     # Workers deliver in rotation: with fewer than two batches per worker, the result would depend
@@ -210,7 +211,7 @@ def _is_now(trial: Trial, now: Setting) -> bool:
 
 
 def read_notes(loader: Any, trials: list[Trial], best: Trial | None) -> list[str]:
-    """Return notes on a DataLoader and on the choice of ``best``; empty if that is None."""
+    """Return notes on a DataLoader and on the choice of ``best``; [] if ``best`` is None."""
     if best is None:
         return []
     fastest = min(trials, key=lambda trial: trial.batch_ns)

@@ -46,7 +46,7 @@ class CgroupSensor:
         """Number of CPUs that each process may use, by process id, from the latest reading."""
 
     def follow(self, pids: Collection[int]) -> None:
-        """Observe the processes ``pids`` instead of those observed so far."""
+        """Observe exactly the processes ``pids``; stop observing all other processes."""
         for pid in [pid for pid in self._members if pid not in pids]:
             for file in self._members.pop(pid):
                 file.close()

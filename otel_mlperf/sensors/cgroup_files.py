@@ -1,4 +1,4 @@
-"""Files of a process's control groups: their paths, and the limits and use that they contain.
+"""Files of a process's control groups: the files' paths, and the limits and use in the files.
 
 psutil does not read control groups. ``/proc/<pid>/cgroup`` contains the group of each controller,
 ``/proc/<pid>/mountinfo`` the mount points of the group trees. In a container the mounted tree may
@@ -169,7 +169,7 @@ def parse_cpu_list(text: bytes) -> list[int]:
 
 
 def parse_quota(quota_and_period: bytes) -> float | None:
-    """Return a quota in CPUs (quota / period); None for no limit (``max``; ``-1`` in version 1)."""
+    """Return a quota in CPUs (quota / period); None if the quota is ``max`` (version 1: ``-1``)."""
     words = quota_and_period.split()
     if len(words) != 2:
         return None
@@ -196,7 +196,7 @@ class CpuGroup:
     """CPU quotas and CPU time of a group and of its parent groups."""
 
     def __init__(self, groups: Chain, times: Chain | None) -> None:
-        """``times``: groups of the controller by which version 1 counts CPU time separately."""
+        """``times`` are the groups of controller ``cpuacct``; None if these are not visible."""
         limits = ["cpu.max"] if groups.version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         self._limits = [[KeptFile(at / name) for name in limits] for at in groups.folders]
         self._stats = [KeptFile(at / "cpu.stat") for at in groups.folders]

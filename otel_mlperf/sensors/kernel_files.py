@@ -111,7 +111,7 @@ def numbers(words: list[bytes]) -> list[int]:
 
 
 def word(text: bytes, key: bytes) -> bytes:
-    """Return the first word after ``key`` in the line that starts with ``key``; empty if missing.
+    """Return the word after ``key`` in the line that starts with ``key``; empty if there is none.
 
     ``key`` includes the colon or blank that follows it.
     """
@@ -124,11 +124,11 @@ def word(text: bytes, key: bytes) -> bytes:
 
 
 def field(text: bytes, key: bytes) -> int | None:
-    """Return the number after ``key`` in the line that starts with ``key``; None if missing."""
+    """Return the number after ``key`` in the line that starts with ``key``, or None."""
     return number(word(text, key))
 
 
 def kibibytes(text: bytes, key: bytes) -> int | None:
-    """Return the number of kB after ``key``, converted to bytes; None if missing."""
+    """Return the number of kB after ``key``, converted to bytes; None if no number follows."""
     size = field(text, key)
     return None if size is None else size << 10

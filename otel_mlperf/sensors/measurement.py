@@ -24,7 +24,7 @@ class Measurement(NamedTuple):
     pid: int = 0
     """Id of the measured process; 0 if the value belongs to the host or a device."""
     device: str = ""
-    """``hw.id`` of the measured device (a GPU's UUID); empty if it is not a value of a device."""
+    """``hw.id`` of the measured device (a GPU's UUID); empty if the value belongs to no device."""
     text: str = ""
     """Only for device losses: the reason why the device does not respond; empty if it responds."""
 

@@ -17,7 +17,7 @@ _logged: Final[set[str]] = set()
 
 
 def read_psutil(function: str, *arguments: object, **options: object) -> Any | None:
-    """Return the result of a psutil function; None if it fails, which is logged once.
+    """Return the result of a psutil function; None if the call fails (logged once per function).
 
     The function is passed by name, because some functions are missing on some systems.
     """

@@ -53,7 +53,7 @@ class SensorKind(NamedTuple, Generic[SensorT_co]):
     name: str
     """Name of the source in the setting ``readings``."""
     make: Callable[[Surroundings], SensorT_co]
-    """Makes the sensor; may raise if the machine does not support it, and is then retried later."""
+    """Makes the sensor; retried later if it raises, e.g. because the machine lacks the device."""
     level: Level = "basic"
     """Minimum level of readings at which the sensor is read."""
     metrics: tuple[Metric, ...] = ()
@@ -66,7 +66,7 @@ class SensorKind(NamedTuple, Generic[SensorT_co]):
 
 
 class StartedSensor(Generic[SensorT_co]):
-    """Sensor that is loaded and made in the thread that reads it.
+    """Sensor that is loaded and made in the thread that reads the sensor.
 
     Code of another package that fails or hangs, even during its import, therefore affects only this
     sensor. Exceptions of a failed start are raised by ``read``; the start is retried after five
@@ -83,7 +83,7 @@ class StartedSensor(Generic[SensorT_co]):
         self._look_at_s = -math.inf
 
     def read(self) -> list[Measurement]:
-        """Return the sensor's measurements; empty as long as the sensor could not be started."""
+        """Return the sensor's measurements; empty as long as the sensor is not started."""
         now_s = self._surroundings.clock()
         if self._sensor is None and now_s >= self._look_at_s:
             self._look_at_s = now_s + AGAIN_S  # set first, since _start may raise
@@ -110,7 +110,7 @@ class StartedSensor(Generic[SensorT_co]):
 
 
 def find_entry_points(group: str) -> list[EntryPoint]:
-    """Return the installed entry points of ``group``, sorted by name, without loading them."""
+    """Return the entry points of ``group``, sorted by name, not loaded; [] if the lookup fails."""
     try:
         return sorted(entry_points(group=group), key=lambda entry: entry.name)
     except Exception as error:  # noqa: BLE001 - a damaged package must not end the readings

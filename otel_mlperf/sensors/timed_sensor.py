@@ -74,9 +74,9 @@ class TimedSensor:
         return True
 
     def take(self) -> list[Measurement] | None:
-        """Return the measurements of the pass once, with its duration and the count of late passes.
+        """Return the measurements, the pass's duration and the count of late passes, only once.
 
-        Return None if the pass has not ended, or if its result was already returned.
+        Return None if the pass has not ended, or if the measurements were already returned.
         """
         if self._state == "idle":
             return None

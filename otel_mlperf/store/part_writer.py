@@ -79,7 +79,7 @@ Values = Sequence[Any] | np.ndarray[Any, Any]
 def write_part(
     folder: Path | str, table: str, host: str, number: int, columns: Mapping[str, Values]
 ) -> Path:
-    """Write one part of ``table`` and return its path; an existing part is replaced.
+    """Write one part of ``table`` and return the part's path; replace a part of the same number.
 
     All columns have the same length; None is a missing value. Columns that may be null can be
     omitted.
@@ -94,7 +94,7 @@ def write_part(
 def write_pieces(
     folder: Path | str, table: str, host: str, number: int, pieces: Iterable[Mapping[str, Values]]
 ) -> Path:
-    """Write one part of ``table`` piece by piece, with only one piece in memory; return its path.
+    """Write one part of ``table`` with only one piece in memory; return the part's path.
 
     Raises:
         StoreError: a column is unknown, missing or of the wrong type, or writing fails.
@@ -177,7 +177,7 @@ def _small_end(parts: list[TablePart], most_bytes: int) -> list[TablePart]:
 
 
 def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
-    """Return the newest adjacent parts of one size class if there are over ``over``, else [].
+    """Return the newest run of over ``over`` adjacent parts of one size class, or else [].
 
     Size classes are powers of ``over`` in the number of merged parts. Therefore a row is rewritten
     only once per class, and not in every merge.
@@ -218,7 +218,7 @@ def _batches(paths: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with null columns for columns that were added after its version."""
+    """Return ``batch`` with the columns of ``schema``; columns that ``batch`` lacks are null."""
     known = batch.schema.names
     columns = [
         batch.column(field.name) if field.name in known else pa.nulls(len(batch), field.type)
@@ -261,7 +261,7 @@ def _as_array(table: str, column: Column, values: Values | None, rows: int) -> p
 
 
 def _numbers(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array | None:
-    """Wrap ``values`` as an Arrow array without copying; None if their type is not ``kind``."""
+    """Return ``values`` as an Arrow array of type ``kind``; None if they have another type."""
     # pa.array() is avoided, because it imports numpy.ma for NumPy arrays, which needs 9 MB.
     if values.dtype != _NUMPY.get(kind):
         return None
@@ -312,10 +312,10 @@ _SPANS: Final = 1
 
 
 def trim(folder: Path, host: str, most_bytes: int, windows: Sequence[str] = ()) -> int:
-    """Remove parts of ``host`` until the host's tables have at most ``most_bytes``.
+    """Remove parts of ``host`` until the host's tables have at most ``most_bytes``, if possible.
 
     Return the number of removed spans of sections and events, without roll-ups and segments.
-    ``windows`` are the host names used in the parts of the host's profiler windows, oldest first.
+    ``windows`` are the results of ``window_host`` for the host's profiler windows, oldest first.
     """
     by_window = [part for window in windows for part in _own(folder, "spans", window)]
     parts = [by_window, *(_own(folder, table, host) for table in _REMOVAL_ORDER)]

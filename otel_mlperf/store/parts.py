@@ -41,7 +41,7 @@ def table_folder(folder: Path, table: str) -> Path:
 
 
 def part_name(host: str, first: int, last: int | None = None) -> str:
-    """Return the file name of a part; if ``last`` is given, of a merged part."""
+    """Return the file name of the part ``first``, or of the merged part ``first`` to ``last``."""
     numbers = f"{first:06d}" if last is None else f"{first:06d}_{last:06d}"
     return f"{safe_name(host)}-{numbers}{SUFFIX}"
 
@@ -49,13 +49,13 @@ def part_name(host: str, first: int, last: int | None = None) -> str:
 def window_host(digest: str) -> str:
     """Return the name that is used as host in the parts of a profiler window.
 
-    It depends only on the trace's digest, so that a repeated import on any host replaces the parts.
+    The name depends only on the trace's digest: a repeated import on any host replaces the parts.
     """
     return f"window-{digest[:16]}"
 
 
 def parse(path: Path) -> TablePart | None:
-    """Parse a part from its file name; return None for unfinished and foreign files."""
+    """Parse the file name of a part; return None if the file is unfinished or not a part."""
     name = _NAME.fullmatch(path.name)
     if name is None or path.name.startswith("."):
         return None
@@ -85,7 +85,7 @@ def live_parts(folder: Path, host: str | None = None) -> list[TablePart]:
 
 
 def covered_parts(folder: Path, host: str) -> list[TablePart]:
-    """Return the removable parts of a host, whose rows are also in a merged part."""
+    """Return the parts of ``host`` that a merged part replaces, so that they can be removed."""
     live = {part.path for part in live_parts(folder, host)}
     parts = _parsed(folder, _names(folder, host), host)
     return [part for part in parts if part.path not in live]

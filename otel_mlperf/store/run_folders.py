@@ -53,7 +53,7 @@ def list_runs(folder: Path) -> list[RunFolder]:
 
 
 def scan_runs(folder: Path) -> tuple[list[RunFolder], dict[str, StoreError]]:
-    """Return the runs in ``folder``, newest first, and errors of unreadable folders by name.
+    """Return the runs in ``folder``, newest first, and errors of unreadable runs by folder name.
 
     Runs of wrapper programs, which only started another program, are omitted, because the started
     program has its own run.
@@ -135,7 +135,7 @@ def _find(run: str, folder: Path | None) -> RunFolder:
 
 
 def _with_id_prefix(runs: list[RunFolder], start: str) -> list[RunFolder]:
-    """Return the runs whose ids start with ``start``; if it equals one short id, only that run."""
+    """Return the only run with short id ``start``, or else all whose ids start with ``start``."""
     shown = [run for run in runs if run.short_id == start]
     if len(shown) == 1:
         return shown

@@ -1,8 +1,8 @@
 """Execution of ``SELECT`` queries of users on a run's tables, without access to other files.
 
 Each query runs in a separate process, which is killed at its deadline. Limits within DuckDB would
-not suffice, because DuckDB can be interrupted only between blocks of rows, and its memory limit
-does not include all of its allocations.
+not suffice: DuckDB can be interrupted only between blocks of rows, and DuckDB's memory limit does
+not include all allocations.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
     """Return all parts or, if there are over 1,024 parts, only the newest parts of each host.
 
-    All parts of ``processes`` and ``instruments`` are needed, and always returned.
+    All parts of ``processes`` and ``instruments`` are always returned.
     """
     if len(parts) <= _MAX_RECENT or table in _ALWAYS_WHOLE:
         return parts
@@ -113,7 +113,7 @@ _PATTERN: Final = re.compile(r"[*?\[]")
 
 
 def label_path(name: str) -> str:
-    """Return the JSON path of a label for ``labels ->> $path``, which is null if it is missing."""
+    """Return the JSON path of a label for ``labels ->> $path`` (null if the label is missing)."""
     return f'$."{name}"'
 
 

@@ -26,7 +26,7 @@ def hex_text(data: NDArray[np.uint8]) -> pa.Array:
 
 
 def span_hex(ids: NDArray[np.uint64]) -> pa.Array:
-    """Convert span ids to hexadecimal text as used by servers; empty for 0 (no span)."""
+    """Convert span ids to the hexadecimal text that servers use; 0 (no span) becomes empty text."""
     text = hex_text(ids.astype(">u8").view(np.uint8).reshape(-1, 8))
     return text if ids.all() else pc.if_else(pa.array(ids != 0), text, "")
 

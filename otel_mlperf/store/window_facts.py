@@ -1,6 +1,6 @@
 """Data types and constants of the tables of profiler windows and of their JSON columns.
 
-They are written when traces are converted, read by analyses, and printed unchanged by ``--json``.
+The converter of traces writes the data, analyses read it, and ``--json`` prints it unchanged.
 Times are Unix nanoseconds if the times in the trace are Unix times.
 """
 
@@ -84,7 +84,7 @@ class WindowCompleteness(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Return the descriptions of all losses as one text; empty without losses."""
+        """Return the descriptions of all losses as one text; empty if nothing is lost."""
         return "; ".join(loss.words for loss in self.losses)
 
 

@@ -130,7 +130,7 @@ def main_sections(
     group: NDArray[np.integer[Any]],
     section: NDArray[np.int32],
 ) -> dict[int, tuple[int, int]]:
-    """Return, by group, the section with most of the group's time and that time in nanoseconds.
+    """Return for each group the section with most of the group's time, and that time in ns.
 
     Every argument has one item for each event; events whose ``section`` is NONE are ignored.
     """

@@ -24,7 +24,7 @@ _Key = tuple[str, int | None]
 
 
 def count_collectives(trace: Trace, known: Mapping[int, Collective]) -> list[CollectiveTotal]:
-    """Return one total for each pair of operation and group size, the longest total time first.
+    """Return one total for each pair of operation and group size, longest total time first.
 
     ``known`` maps the rows of events to their collective operations. Only kernels are counted.
     """

@@ -89,7 +89,7 @@ def find_completeness(trace: Trace, links: Links) -> WindowCompleteness:
 def _of_timeless(
     trace: Trace, work: Work, losses: list[Loss], window: tuple[int, int]
 ) -> list[Loss]:
-    """Return the loss of records without a usable time, unless ``losses`` contain lost work."""
+    """Return the loss of work without a usable time; [] if ``losses`` already report lost work."""
     lost, of = trace.timeless_work, trace.timeless_work + len(work.rows)
     is_reported = any(loss.kind in LOST_WORK for loss in losses)
     return (
@@ -100,7 +100,7 @@ def _of_timeless(
 
 
 def _of_mixed_ranks(trace: Trace, work: Work, losses: list[Loss]) -> list[Loss]:
-    """Replace losses derived from ids with one loss, if the file mixes several ranks."""
+    """Return ``losses``; if the file mixes ranks, one loss replaces the losses derived from ids."""
     if not are_mixed(trace, find_roles(trace)):
         return losses
     unaffected = [loss for loss in losses if loss.kind not in NUMBERED]

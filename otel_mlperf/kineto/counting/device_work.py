@@ -134,7 +134,7 @@ def numbered_work(
 
 
 def is_of(trace: Trace, categories: frozenset[str]) -> NDArray[np.bool_]:
-    """Return whether each event has one of ``categories``."""
+    """Return for each event whether its category is one of ``categories``."""
     wanted = np.array([category in categories for category in trace.categories] or [False])
     return wanted[trace.events.category]
 
@@ -226,7 +226,7 @@ WAYS: Final = (*(label for label, _ in _DIRECTIONS), OTHER)
 
 
 def direction(name: str) -> str:
-    """Return a copy's direction from its name in traces of CUDA, ROCm, XPU or MTIA."""
+    """Return a copy's direction from its name in traces of CUDA, ROCm, XPU or MTIA, else OTHER."""
     for label, pattern in _DIRECTIONS:
         if re.search(pattern, name, re.IGNORECASE):
             return label

@@ -149,7 +149,7 @@ def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
 def find_lost_arrows(
     trace: Trace, links: Links, work: Work, launches: Launches, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Return the losses of arrows: device records without an arrow, autograd's arrows with one end.
+    """Return the losses of arrows: of device records, and of autograd's arrows that lack an end.
 
     Nothing is reported for a trace with neither arrows nor the profiler's own span, because tools
     other than Kineto write no arrows. ``foreign`` records are skipped, because their correlations
@@ -265,7 +265,7 @@ def _is_disordered(
 def _overdue(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return by how many ns each piece of work outlasted a call that waited for it; 0 if not."""
+    """Return by how many ns each ``known`` piece outlasted a call that waited for it, or else 0."""
     events = trace.events
     over = np.zeros(len(known), np.int64)
     returned = events.start_ns[call] + events.duration_ns[call]

@@ -101,7 +101,7 @@ def _lost(kinds: frozenset[str], gaps: list[_Gap], have: int) -> Iterator[Loss]:
 
 
 def _merged(numbered: Sequence[NumberedRecords]) -> list[_Part]:
-    """Return the parts by record number; overlapping ones (annotations, operators) are merged."""
+    """Return the parts in order of record number; overlapping parts (annotations) are merged."""
     merged: list[_Part] = []
     for record in sorted(numbered, key=lambda record: record.first):
         part = _Part(frozenset({_KINDS.get(record.category, OPERATOR)}), *record[1:])
@@ -131,7 +131,11 @@ def _gaps(parts: list[_Part], window: tuple[int, int]) -> Iterator[_Gap]:
 
 
 def _between(before: _Part, after: _Part, count: int, window: tuple[int, int]) -> _Gap:
-    """Return the gap between two parts, attributed to the one that covers less of the window."""
+    """Return the gap between two parts.
+
+    If their kinds differ, the gap extends from the end of ``before`` to that of the window, or from
+    the start of the window to that of ``after``, whichever is longer.
+    """
     if before.kinds & after.kinds:
         return _Gap(before.kinds | after.kinds, count, before.end_ns, after.start_ns)
     if window[1] - before.end_ns > after.start_ns - window[0]:
@@ -179,7 +183,7 @@ def find_end_of_frames(trace: Trace, links: Links) -> list[Loss]:
 
 
 def find_lost_steps(trace: Trace) -> list[Loss]:
-    """Return the loss of profiler steps without a host annotation, found by their numbers."""
+    """Return the loss of profiler steps without a host annotation: gaps in the step numbers."""
     roles, events = find_roles(trace), trace.events
     steps = {
         at: int(found[1]) for at, name in enumerate(trace.names) if (found := _STEP.fullmatch(name))

@@ -98,7 +98,7 @@ def find_launches(
 
 
 def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]) -> dict[int, str]:
-    """Return texts by row: inputs of operators, size or launch dimensions of device events."""
+    """Return, by row, inputs of operators, and size or launch dimensions of device events."""
     text_by_row = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
     operators = set(launched_by.tolist()) - {NONE}
     # The grid is not read for copies and collectives, because it does not depend on the size.
@@ -122,7 +122,7 @@ def _sizes(trace: Trace, links: Links, work: Work) -> dict[int, int]:
 
 
 def _inputs(args: Mapping[str, Any]) -> str:
-    """Return shapes and types as text, e.g. ``[[64, 128], [128]] ["float", "float"]``."""
+    """Return shapes and types as text, e.g. ``[[64, 8]] ["float"]``; empty if there is no shape."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not (isinstance(shapes, list) and any(shapes)):
         return ""

@@ -83,7 +83,8 @@ def count_step(tables: WindowTables, step: StepEvents) -> WindowTables:
 
     Args:
         tables: the rows of whole windows, which contain the kind of each event name.
-        step: the stored events of the step, whose duration is used as the window of its streams.
+        step: the stored events of the step. In the rows of streams, the step's duration takes the
+            place of the window's duration.
     """
     known = _Known(
         {(row.category, row.name): (row.what, row.kind) for row in tables.totals},

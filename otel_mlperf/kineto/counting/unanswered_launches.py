@@ -88,7 +88,7 @@ class Launches(NamedTuple):
         return is_none_left or bool(missing.sum() > TOLERATED_SHARE * of.sum())
 
     def kind_of_calls(self, call: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Return the launch kind of each row in ``call``; ``len(KINDS)`` if it is no launch."""
+        """Return the launch kind of each row in ``call``; ``len(KINDS)`` if it is not a launch."""
         return np.append(self.kind_of, np.uint8(len(KINDS)))[call]
 
     @property

@@ -95,7 +95,7 @@ def device_loss(
     share: float = TOLERATED_SHARE,
     what: str = "",
 ) -> list[Loss]:
-    """Return the loss of records that ``lost`` marks; empty if at most ``share`` are lost."""
+    """Return the loss of the ``work`` that ``lost`` marks; [] if at most ``share`` is marked."""
     count, start = int(lost.sum()), work.start_ns
     if count <= share * len(lost):
         return []

@@ -148,7 +148,7 @@ Figure = tuple[str, dict[str, str], float]
 
 
 def find_figures(trace: Trace, numbers: WindowNumbers) -> list[Figure]:
-    """Return the metric points of a window; the number of its events is always among them."""
+    """Return the metric points of a window, at least the point with the number of events."""
     events = sum(count for count, _ in numbers.categories.values())
     completeness = numbers.completeness
     figures = [_figure(names.WINDOW_EVENTS, events)]

@@ -141,7 +141,7 @@ def _in_no_operator(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return totals of work without an operator by launching call (no name: call not known)."""
+    """Return totals of the work ``alone``, which no operator launched, by call (empty: unknown)."""
     rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
     name = np.where(call == NONE, NONE, trace.events.name[call])

@@ -2,7 +2,7 @@
 
 Events are matched by ids that should be unique but are not: correlations restart with each window
 of the profiler, some files repeat External ids, and operators of one thread share sequence numbers.
-Among several candidates with the same id, the last one that started no later is chosen.
+Among several candidates with the same id, the last that started no later than the event is chosen.
 
 Autograd numbers its nodes separately for each thread. The forward operator that creates a node and
 the backward operator that runs it have the same sequence number. The backward operator also records
@@ -134,8 +134,8 @@ def _tracks(
 ) -> dict[int, int]:
     """Map autograd's number of each thread to the thread's track.
 
-    The track is the one on which most arrows to the thread's backward operators start. Without
-    arrows, it is the track with most of the sequence numbers of these backward operators.
+    The track is the one on which most arrows to the thread's backward operators start. If there are
+    no arrows, it is the track with most of the sequence numbers of these backward operators.
     """
     events = trace.events
     tracks: dict[int, int] = {}
@@ -154,7 +154,7 @@ def _tracks(
 def _by_number(
     trace: Trace, ahead: NDArray[np.intp], back: NDArray[np.intp], tracks: dict[int, int]
 ) -> NDArray[np.int64]:
-    """Return for each backward operator (``back``) the row of its forward operator (``ahead``)."""
+    """Return for each row in ``back`` the forward operator in ``ahead``; NONE if none matches."""
     events, count = trace.events, max(len(trace.tracks), 1)
     ahead = ahead[events.sequence[ahead] < _LARGEST_KEY // count]
     threads = events.forward_thread[back]

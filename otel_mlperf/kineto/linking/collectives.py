@@ -73,7 +73,7 @@ class Collective(NamedTuple):
 
     @property
     def message_bytes(self) -> int | None:
-        """Size of the message as in NCCL's tests: the larger one of sent and received bytes."""
+        """Size of the message as in NCCL's tests: the larger of the known ``*_bytes``, or None."""
         known = [size for size in (self.in_bytes, self.out_bytes) if size is not None]
         return max(known, default=None)
 
@@ -151,7 +151,7 @@ def _named(trace: Trace, is_wanted: Callable[[str], Any]) -> NDArray[np.bool_]:
 
 
 def _describe(args: dict[str, Any], labels: list[str]) -> Collective | None:
-    """Return a collective from its arguments and event names (``labels``, own name last)."""
+    """Return the collective from event names (own name last); None if no name has an operation."""
     annotated = [match for label in labels if (match := _ANNOTATION.fullmatch(label))]
     names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), labels[-1]]
     operation = next((known for name in names if (known := parse_operation(name))), None)
@@ -193,7 +193,7 @@ def _bytes(args: dict[str, Any], key: str) -> int | None:
 
 
 def _input_bytes(args: dict[str, Any]) -> int | None:
-    """Return the bytes of the inputs by their shapes, for backends that record no ``dtype``."""
+    """Return the total bytes of the inputs from shapes and types; None if any is not known."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
         return None
@@ -208,7 +208,7 @@ def _input_bytes(args: dict[str, Any]) -> int | None:
 
 
 def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
-    """Return the ranks of the group from their list or, if shortened, from start and stride."""
+    """Return the group's ranks: listed, or from start and stride; None if they are not recorded."""
     written = args.get("Process Group Ranks")
     if isinstance(written, str) and re.fullmatch(r"\[\d+(, ?\d+)*\]", written):
         return tuple(int(rank) for rank in re.findall(r"\d+", written))
@@ -282,7 +282,7 @@ def element_bytes(written: str) -> int | None:
 
 
 def count_elements(shape: Any) -> int | None:
-    """Return the number of elements of a shape or nested list of shapes; None for other values."""
+    """Return the number of elements of a shape or nested list of shapes; None if it is neither."""
     if not isinstance(shape, list):
         return None
     if all(type(size) is int for size in shape):

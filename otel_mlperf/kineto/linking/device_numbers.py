@@ -58,7 +58,7 @@ def _changed(
 def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return device numbers that are unique across processes, because merged ranks repeat them.
 
-    The first process with a number keeps it; each further process gets the next free number.
+    The first process with a number keeps the number; further processes get the next free numbers.
     """
     if len(np.unique(device)) == len(np.unique(process)) == 1:
         return device
@@ -76,7 +76,7 @@ def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.
 
 
 def _next_free(number: int, after: dict[int, int]) -> int:
-    """Return the lowest unused number from ``number`` upward; ``after`` links the used numbers."""
+    """Return the lowest number from ``number`` upward that ``after`` lacks, and add it there."""
     passed = []
     while number in after:
         passed.append(number)

@@ -75,7 +75,7 @@ class HostEvents:
         return find_open(self._trace, self._is_host, covers, self._waiting, tolerance_ns)
 
     def steps(self, forward: NDArray[np.int32]) -> tuple[list[TraceStep], NDArray[np.int32]]:
-        """Return the steps, and the index of each host event's step (NONE: outside of steps)."""
+        """Return the steps, and the index of each event's step (NONE: outside of steps)."""
         steps, part_of = _recorded_steps(self._sections)
         open_ = self._open
         if not steps:

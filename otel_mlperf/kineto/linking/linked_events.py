@@ -82,8 +82,8 @@ _XLA_FRAME: Final = "$"
 def find_roles(trace: Trace) -> NDArray[np.uint8]:
     """Return the role of each event.
 
-    An event of an unknown category is a device event if it has a stream, because runtime calls and
-    operators have none. Otherwise the event's role is that of its row of the timeline.
+    An event of unknown category is a device event if it has a stream, because runtime calls and
+    operators have none. If it has no stream, the kind of its timeline row determines the role.
     """
     if trace.roles is not None:
         return trace.roles

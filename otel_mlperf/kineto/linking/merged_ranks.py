@@ -88,7 +88,7 @@ def are_mixed(trace: Trace, roles: NDArray[np.uint8]) -> bool:
 
 
 def make_ids_unique(trace: Trace, roles: NDArray[np.uint8]) -> Trace:
-    """Return the trace with ids that are unique across ranks; unchanged if it has one rank."""
+    """Return the trace with ids that are unique across ranks; unchanged if there is one rank."""
     rank_of = _ranks_of_tracks(trace, roles)
     if rank_of is None:
         return trace
@@ -124,7 +124,7 @@ def _ranks_of_tracks(trace: Trace, roles: NDArray[np.uint8]) -> NDArray[np.int64
 
 
 def _hosts(trace: Trace, roles: NDArray[np.uint8]) -> dict[str, int]:
-    """Return the host process of each rank with its first call's row; empty if one rank."""
+    """Return the row of the first call of each rank's host process; empty if there is one rank."""
     calls = (roles == Role.CALL) & (trace.events.correlation > 0)
     hosts = _first_rows(trace, [track.pid for track in trace.tracks], calls)
     are_ranks = 1 < len(hosts) <= _MAX_RANKS and _share_numbers(trace, calls)

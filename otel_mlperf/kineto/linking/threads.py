@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Innermost:
-    """Lookup of the innermost of several intervals, that is, of the open one that started last.
+    """Lookup of the innermost of several intervals: the open interval that started last.
 
     An interval is open from its start until before its end. If several start together, the one that
     ends first is innermost. If ``rows`` is given, only these intervals count.
@@ -71,7 +71,7 @@ class Innermost:
 def _segments(
     start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the bounds of all intervals, and the innermost interval before and after each."""
+    """Return all bounds of intervals, and the innermost interval before and after each bound."""
     bounds = np.unique(np.concatenate((start, end)))
     waiting = iter(enumerate(np.lexsort((-end, start)).tolist()))
     begins, ends = start.tolist(), end.tolist()
@@ -130,7 +130,7 @@ def find_open(
 def rows_by(
     values: NDArray[np.signedinteger[Any]], rows: NDArray[np.intp]
 ) -> dict[int, NDArray[np.intp]]:
-    """Return the rows (of ``rows``) with each value, by value in ascending order."""
+    """Group ``rows`` by their values in ``values``; return the rows by value, ascending."""
     rows = rows[np.argsort(values[rows], kind="stable")]
     edges = np.flatnonzero(np.diff(values[rows])) + 1
     return {int(values[part[0]]): part for part in np.split(rows, edges) if len(part)}
@@ -139,11 +139,11 @@ def rows_by(
 def find_waiting(
     trace: Trace, around: NDArray[np.int32], forward: NDArray[np.signedinteger[Any]]
 ) -> NDArray[np.int32]:
-    """Return the track of the thread that waits for each event; NONE if it is not known.
+    """Return the track of the thread that waits for each event; NONE if no other thread is known.
 
-    If the outermost event around an event is a backward operator, the track is that of its forward
-    operator. Otherwise the track is the most frequent one among the forward operators of the
-    event's thread.
+    If the outermost event around an event is a backward operator, the result is the track of the
+    matching forward operator. Otherwise it is the most frequent track among the forward operators
+    of all backward operators on the event's thread.
     """
     track = trace.events.track
     answers = np.flatnonzero(forward != NONE)

@@ -57,7 +57,7 @@ class Fields:
         return self._find_wanted() and self.find_events()
 
     def find_events(self) -> bool:
-        """Read fields up to the list of events; return False if the file ends before a list."""
+        """Read fields up to the next list of events; return False if no list follows."""
         while first := self._next():
             if first == b"}" or self.is_bare:
                 self._close(first)
@@ -83,7 +83,7 @@ class Fields:
                 return text.data[:1]
 
     def _read_field(self) -> bool:
-        """Read one field; return True if it is the list of events, of which only ``[`` is read."""
+        """Read one field, of a list of events only ``[``; return whether it is a list of events."""
         text = self._text
         while not (key := _KEY.match(text.data)):
             if len(text.data) > _LONGEST_KEY or not text.more():
@@ -105,7 +105,7 @@ class Fields:
         return False
 
     def _take_value(self, key: re.Match[bytes]) -> int | None:
-        """Store a field's value; return the field's bytes, 0 if unreadable, None if incomplete."""
+        """Store a field's value; return the field's size, 0 if unreadable, None if incomplete."""
         data = self._text.data
         text = data[key.end() :].decode("utf-8", "surrogateescape")
         try:

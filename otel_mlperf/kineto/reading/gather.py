@@ -123,7 +123,7 @@ class EventRows:
         duration: NDArray[np.int64],
         positions: NDArray[np.int64],
     ) -> None:
-        """Log records with a negative duration as damage, because their end was never filled in."""
+        """Log records of negative duration as damage: the profiler never filled in their end."""
         is_negative = (start != NO_TIME) & (duration != NO_TIME) & (duration < 0)
         for row in np.flatnonzero(is_negative).tolist():
             self.timeless_work += (events[row].args or _NO_ARGS).stream not in (NONE, None)
@@ -145,7 +145,7 @@ class EventRows:
         return Events(**columns)
 
     def _timed(self, columns: dict[str, NDArray[Any]], zero_ns: int) -> dict[str, NDArray[Any]]:
-        """Return the columns without records whose time was never filled in.
+        """Return the columns without records whose time the profiler never filled in.
 
         A single such record would widen the window by days. ``zero_ns`` is the time of ``ts`` 0.
         """
@@ -195,7 +195,7 @@ class FlowRows:
         )
 
     def _ids(self, ends: list[Any], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids as integers; a text becomes a negative integer that is derived from it."""
+        """Return the ids as integers: for a text id, a negative integer derived from the text."""
         try:
             return np.fromiter(map(_ID, ends), np.int64, len(ends))
         except (TypeError, ValueError, OverflowError):
@@ -222,7 +222,7 @@ class AllocationRows:
         self._rows = Growing(time_ns=np.int64, track=np.int32, **_as_columns(_MEMORY_ARGS))
 
     def add(self, instants: list[Instant], positions: NDArray[np.int64]) -> None:
-        """Add those of the instants that are allocations; ``positions`` are their byte offsets."""
+        """Add the allocations among ``instants``; ``positions`` are the instants' byte offsets."""
         good = np.array([instant.name == "[memory]" for instant in instants], np.bool_)
         instants, positions = _chosen(instants, good), positions[good]
         time = time_column("ts", instants, positions, self._damage)
@@ -268,7 +268,7 @@ def _chosen(entries: list[Any], good: NDArray[np.bool_]) -> list[Any]:
 def _shifted(
     columns: dict[str, NDArray[Any]], time: str, base_ns: int, damage: DamageLog
 ) -> dict[str, NDArray[Any]]:
-    """Return the columns with ``base_ns`` added to times; drop rows that then exceed 64 bits."""
+    """Return the columns with ``base_ns`` added to column ``time``; drop times beyond 64 bits."""
     start, limit = columns[time], np.iinfo(np.int64).max - base_ns
     length = columns.get("duration_ns", np.zeros(1, np.int64))
     # The maximum duration is checked first, because a column of all ends would waste memory.

@@ -34,7 +34,7 @@ class RecordNumbers:
         category: NDArray[np.uint8],
         names: Sequence[str],
     ) -> None:
-        """Add the records of a block; records without a number are ignored."""
+        """Add a block's records that have a number; ``category`` is an index into ``names``."""
         rows = np.flatnonzero(number >= 0)
         for code in np.unique(category[rows]).tolist():
             mine = rows[category[rows] == code]

@@ -142,7 +142,7 @@ _COMPLETE: Final = "X"
 
 
 def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
-    """Return the entry in ``value``, or the name of its phase if unknown; None if it is neither.
+    """Return ``value`` as an entry; only the phase if it is unknown; None if there is no phase.
 
     Fields with unsuitable types are left out and logged in ``damage``.
     """

@@ -65,7 +65,7 @@ class TraceSource:
         os.close(self._fd)
 
     def read(self) -> bytes:
-        """Return the next piece of text; empty at the end."""
+        """Return the next piece of text; empty if the end or the size limit is reached."""
         piece = next(self._pieces, b"")
         room = self._max_bytes - self.text_bytes
         # The limit applies to the uncompressed text, not to the file.
@@ -120,7 +120,7 @@ class TraceSource:
         self._check_unchanged()
 
     def _member(self, waiting: bytes) -> Generator[bytes, None, bytes | None]:
-        """Yield a gzip member's text; return the bytes read beyond it, or None to stop reading."""
+        """Yield a gzip member's text; return the bytes after it, or None if reading must stop."""
         inflate = zlib.decompressobj(wbits=31)
         while not inflate.eof:
             # On an error, zlib discards the output of the whole input. The copy is then used to

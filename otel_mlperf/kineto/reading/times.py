@@ -88,9 +88,9 @@ def _parse_texts(values: Callable[[], Iterable[Any]], count: int) -> NDArray[np.
 
 
 def _parse_milli(joined: str, count: int) -> NDArray[np.int64] | None:
-    """Parse ``count`` lines with three decimals each, as Kineto writes; None for other text.
+    """Parse ``count`` lines with three decimals each, as Kineto writes; None if a line differs.
 
-    Without its point, such a number is in nanoseconds. This needs a fifth of the time of
+    Removing the point converts such a number to nanoseconds, in a fifth of the time of
     ``_parse_plain``.
     """
     text = f"{joined}\n".encode()
@@ -177,7 +177,7 @@ def why_no_time(value: Any) -> str:
 def find_timeless(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], zero_ns: int
 ) -> NDArray[np.intp]:
-    """Return the rows of records whose time was never filled in.
+    """Return the rows of records whose time the profiler never filled in.
 
     ``zero_ns`` is the time that a ``ts`` of 0 stands for. Profilers write such records in one of
     these ways:
@@ -212,7 +212,7 @@ def find_timeless(
 def _before_their_calls(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], rows: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return those ``rows`` on a stream that are far before other records of their correlation."""
+    """Return the ``rows`` on a stream that are far before all others of the same correlation."""
     start_ns, number = columns["start_ns"], columns["correlation"]
     rows = rows[(columns["stream"][rows] != NONE) & (number[rows] > 0)]
     if not len(rows):

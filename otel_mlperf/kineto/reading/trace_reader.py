@@ -137,7 +137,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return the full ``args`` of the events in ``rows``, by row (empty if there are none).
+    """Return the full ``args`` of the events in ``rows``, by row (empty if an event has none).
 
     A gzip file is decompressed up to the last of the events: request many rows in one call.
 
@@ -148,7 +148,7 @@ def read_details(trace: Trace, rows: Sequence[int]) -> dict[int, dict[str, Any]]
 
 
 def each_detail(trace: Trace, rows: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield row and ``args`` of each event, in file order, without keeping them in memory.
+    """Yield row and ``args`` of each event in ``rows``, in file order, one in memory at a time.
 
     Raises:
         TraceError: the file is missing, or has changed since ``trace`` was read.
@@ -209,7 +209,7 @@ class _Window:
         self._offset = 0
 
     def at(self, position: int, size: int) -> bytes:
-        """Return up to ``size`` bytes, fewer at the end of the text."""
+        """Return ``size`` bytes from ``position``; fewer at the end of the text."""
         if not self._source.is_gzip:
             return self._source.read_at(position, size)
         while self._offset + len(self._data) < position + size:

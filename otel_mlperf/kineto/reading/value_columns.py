@@ -102,7 +102,7 @@ def whole_columns(
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> dict[str, NDArray[np.signedinteger[Any]]]:
-    """Return each field of ``holders`` as a column; ``dtypes`` lists all fields in order."""
+    """Return the fields of ``holders`` as columns; ``dtypes`` contains all fields in order."""
     values = chain.from_iterable(map(astuple, holders))
     try:
         # All fields in one call, because a call for each field would repeat the loop over entries.

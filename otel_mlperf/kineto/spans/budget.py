@@ -197,7 +197,7 @@ def _ranks(
     critical: NDArray[np.bool_],
     keys: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Return the rank of each event itself, which is its minimum position in three lists."""
+    """Return each event's lowest position in the module's three lists; NEVER if it is in none."""
     events, group = trace.events, places.trace
     out = places.never | places.hidden
     ranks = example_ranks(
@@ -280,7 +280,7 @@ def _within(
 def _used(
     places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the number of spans of each trace: kept events, and a roll-up per parent and name."""
+    """Return the number of spans of each trace: kept events, and a roll-up per parent and key."""
     rest = np.flatnonzero(~(kept | places.hidden))
     many, place = int(kept.sum()), np.cumsum(kept, dtype=np.int32) - 1
     above = places.forest.nearest(kept)[rest]

@@ -104,7 +104,7 @@ class _Lanes:
         return begins, ends
 
     def _before(self, stop: int) -> int:
-        """Return the position at which the path continues before a stop; NONE at its start."""
+        """Return the position of the path's next event before ``stop``; NONE if there is none."""
         if self._is_work[stop]:
             return int(self._launch[stop])
         if self._waits[stop]:

@@ -162,13 +162,13 @@ class Spans:
         return apart
 
     def launch_of(self, row: int) -> dict[str, Any]:
-        """Return the attribute with the span id of the call; empty unless ``launched_apart``."""
+        """Return the attribute with the span id of the call; {} if ``launched_apart`` is false."""
         if not self.launched_apart[row]:
             return {}
         return {names.LAUNCH: f"{int(self.ids[self.links.launch[row]]):016x}"}
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return one row of each combination of constants, and the combination of every row."""
+        """Return one row per distinct set of constant attributes, and each row's set by index."""
         events = self.trace.events
         key = events.name[rows].astype(np.int64)
         for column, width in (
@@ -184,7 +184,7 @@ class Spans:
         return rows[first], index.reshape(-1).astype(np.int32)
 
     def constant(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return an event's constant attributes: columns of the store, and all other attributes."""
+        """Return an event's constant attributes: columns of table ``spans``, and all others."""
         trace = self.trace
         track = trace.tracks[trace.events.track[row]]
         category = trace.categories[trace.events.category[row]]

@@ -47,7 +47,7 @@ class RollUps:
 def roll_up(
     trace: Trace, places: Assignment, kept: NDArray[np.bool_], keys: NDArray[np.int32]
 ) -> RollUps:
-    """Return one roll-up for each parent and key of the events that are not kept."""
+    """Return the roll-ups of events that are not ``kept``: one for each parent and key (name)."""
     events = trace.events
     rest = np.flatnonzero(~(kept | places.hidden)).astype(np.int32)
     above, keys = places.forest.nearest(kept)[rest], keys[rest]
@@ -98,7 +98,7 @@ def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> Rol
 
 
 def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
-    """Return the roll-ups; in traces with more roll-ups than ``room``, merge the smallest.
+    """Return the roll-ups; merge the smallest in each trace with more roll-ups than its ``room``.
 
     Roll-ups are merged by parent and category or, if these exceed the room as well, by category.
     """

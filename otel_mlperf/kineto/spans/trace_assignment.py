@@ -52,7 +52,7 @@ def span_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint
 def roll_up_ids(digest: str, position: NDArray[np.integer[Any]]) -> NDArray[np.uint64]:
     """Return the span ids of roll-ups whose first events are at ``position``.
 
-    They differ from the span ids of all events.
+    These ids differ from the span ids of all events.
     """
     return _mixed((position.astype(np.uint64) | _ROLL_UP) ^ _base(digest))
 
@@ -155,8 +155,8 @@ def _of_roots(
 ) -> tuple[NDArray[np.int32], NDArray[np.signedinteger[Any]], NDArray[np.signedinteger[Any]]]:
     """Return the root of each event, and the step and the recorded section that apply to roots.
 
-    ``parent`` is changed: the annotation of a step that was not recorded becomes a root, and the
-    parent of the step's events on other threads.
+    ``parent`` is changed: the annotation of a step that was not recorded becomes a root, and it
+    becomes the parent of the step's roots on other threads.
     """
     section: NDArray[np.signedinteger[Any]] = np.full(len(parent), NONE, np.int8)
     if sections is not None:

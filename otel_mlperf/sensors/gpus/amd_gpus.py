@@ -5,7 +5,7 @@ have the same names as those of NVIDIA GPUs. A failed call is skipped and retrie
 minutes.
 
 The code follows the documentation of amdsmi 7.0 and is tested with a stand-in, never on an AMD GPU.
-Unverified are in particular:
+In particular, the following is unverified:
 
 - the values that real devices do not provide,
 - whether amdsmi's process ids are those of the host,

@@ -55,7 +55,7 @@ class Device(NamedTuple):
         return {names.HW_ID: self.uuid, names.HW_NAME: f"gpu{self.number}"}
 
     def measurement(self, metric: Metric, extra: dict[str, str], value: float) -> Measurement:
-        """Return a measurement of the whole device, with its labels and ``extra`` labels."""
+        """Return a measurement of the whole device, with the device's and the ``extra`` labels."""
         return _measurement(self, metric, self.labels | extra, value)
 
     def instance_measurement(
@@ -121,7 +121,7 @@ HOST_NAMESPACE: Final = "pid:[4026531836]"
 
 
 def find_host_pids(pids: Collection[int], proc: Path) -> frozenset[int]:
-    """Return those of ``pids`` whose processes have the same id on the host."""
+    """Return the ids in ``pids`` whose processes are in the host's PID namespace."""
     return frozenset(pid for pid in pids if _namespace(pid, proc) == HOST_NAMESPACE)
 
 

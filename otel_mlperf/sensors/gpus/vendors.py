@@ -112,7 +112,7 @@ class Gpus:
         return tuple(device for vendor in self._vendors for device in vendor.devices)
 
     def seen(self) -> tuple[Device, ...] | None:
-        """Return all devices; None as long as the first detection of a vendor is pending."""
+        """Return all devices; None while a vendor's first detection is pending (at most 60 s)."""
         # The wait is limited, because a vendor that hangs would block the sidecars forever.
         is_over = self._clock() - self._began_s > _FIRST_LOOK_S
         if is_over or all(vendor.has_looked for vendor in self._vendors):
@@ -127,7 +127,7 @@ class Gpus:
         return all(started)
 
     def take(self) -> list[Measurement] | None:
-        """Return the pass's measurements of all vendors, only once; None if it has not ended."""
+        """Return the pass's measurements of all vendors once; None if the pass has not ended."""
         for place, timed in enumerate(self._timed):
             if place not in self._answers and (answer := timed.take()) is not None:
                 self._answers[place] = answer

@@ -70,8 +70,8 @@ def device_of(local_rank: int, environ: Mapping[str, str], devices: Sequence[Dev
 def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
     """Return the devices that the container runtime exposes, in PCI bus order.
 
-    Inside the container, NVML already reports only these devices. The list is then ignored, because
-    it contains either all of them, or indices of the host that are not valid in the container.
+    ``listed`` is the runtime's list. It is ignored if an entry matches no device: in a container,
+    NVML reports only the exposed devices, but the entries may be indices of the host.
     """
     wanted = [entry.strip() for entry in listed.split(",")]
     if listed.strip() in _ALL:
@@ -85,7 +85,7 @@ def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _order_is_known(environ: Mapping[str, str], devices: Sequence[Device]) -> bool:
-    """Return whether CUDA's order is that of the PCI bus: if configured, or with one model."""
+    """Return whether CUDA uses PCI bus order: this is configured, or all GPUs are of one model."""
     return environ.get(ORDER) == "PCI_BUS_ID" or len({device.model for device in devices}) <= 1
 
 

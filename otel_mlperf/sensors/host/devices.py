@@ -67,8 +67,8 @@ def real_disks(disks: Collection[str], sys: Path) -> list[str]:
 def outer_interfaces(interfaces: Collection[str], sys: Path) -> list[str]:
     """Return the physical network interfaces among ``interfaces``.
 
-    A container has none. Then all interfaces are returned whose names are not those of virtual
-    ones.
+    If no interface is physical, as in a container, all interfaces are returned except those with
+    the name of a virtual interface.
     """
     folder = sys / "class" / "net"
     real = [name for name in interfaces if os.path.exists(folder / name / "device")]
@@ -143,7 +143,7 @@ _MILLIDEGREES: Final = re.compile(rb"-?\d{1,6}\n?$")
 def find_thermometers(sys: Path) -> list[tuple[Path, dict[str, str]]]:
     """Return the temperature file and labels of each CPU package.
 
-    They are read from drivers or, if no driver is found, from thermal zones.
+    The files are those of drivers or, if no driver is found, of thermal zones.
     """
     found = []
     for chip in entries(sys / "class" / "hwmon"):
@@ -186,7 +186,7 @@ class HardwareSensor:
         ]
 
     def _frequency(self) -> list[Measurement]:
-        """Return the mean frequency over all CPUs; in virtual machines, that of the hypervisor."""
+        """Return the mean frequency of all CPUs in Hz; empty if the system reports none."""
         kilohertz = [number(read_once(path).strip()) for path in self._frequencies]
         hertz = [1e3 * speed for speed in kilohertz if speed]
         if not hertz:

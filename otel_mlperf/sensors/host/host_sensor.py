@@ -67,7 +67,7 @@ class CpuSensor:
         self._before: Times = {}
 
     def read(self) -> list[Measurement]:
-        """Return CPU times, their shares since the last reading, number of CPUs and load."""
+        """Return CPU times, shares of CPU time since the last reading, number of CPUs and load."""
         times = by_mode(read_psutil("cpu_times"))
         measured = self._of_each_cpu() if includes(self._level, "comprehensive") else _time(times)
         if times and self._before:

@@ -4,8 +4,8 @@ Children are read from the kernel's lists, because psutil scans all processes, a
 Children that start and end between two readings (such as DataLoader workers that are restarted each
 pass) are not observed. For all other children, the time after their last reading is not observed.
 The missing CPU time is derived from ``cutime`` and ``cstime`` (proc_pid_stat(5)): when a process
-waits for an ended child, the kernel adds the child's CPU time to them, including the child's own
-``cutime`` and ``cstime``.
+waits for an ended child, the kernel adds the child's CPU time, including the child's own ``cutime``
+and ``cstime``, to the two times of the waiting process.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class CpuTimes(NamedTuple):
 
 
 class EndedChildren:
-    """CPU time of a training process's ended descendants that other counts do not include."""
+    """CPU time of a training process's ended descendants that no reading of them has counted."""
 
     def __init__(self) -> None:
         self._read = self._unread = CpuTimes()
@@ -126,10 +126,11 @@ class EndedChildren:
         self._read = CpuTimes(self._read.user_s + user_s, self._read.system_s + system_s)
 
     def unread(self, living: Iterable[Stat]) -> CpuTimes:
-        """Return the total since the start, which never decreases, given all ``living`` processes.
+        """Return the total CPU time so far, which never decreases.
 
-        Children for which no process waits are missing: orphans, and all children if the program
-        ignores ``SIGCHLD``.
+        ``living`` are the statistics of the training process and its living descendants. Children
+        for which no process waits are not counted: orphans, and all children if the program ignores
+        ``SIGCHLD``.
         """
         user_s, system_s = -self._read.user_s, -self._read.system_s
         for stat in living:

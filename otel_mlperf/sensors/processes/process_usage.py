@@ -105,7 +105,7 @@ def parse_switches(text: bytes) -> tuple[int, int] | None:
 
 
 class Scheduled(NamedTuple):
-    """CPU time and run delay of one thread, or the sum over all threads, since their start."""
+    """CPU time and run delay of one thread since its start, or the sums over all threads."""
 
     cpu_s: float
     run_delay_s: float
@@ -113,7 +113,7 @@ class Scheduled(NamedTuple):
 
 
 def parse_scheduled(text: bytes) -> Scheduled | None:
-    """Parse ``/proc/<pid>/task/<tid>/schedstat``; None if the kernel does not support it."""
+    """Parse ``/proc/<pid>/task/<tid>/schedstat``; None if the kernel does not record the times."""
     fields = numbers(text.split())
     if len(fields) != _SCHEDSTAT_FIELDS or not fields[0]:
         return None  # a kernel without CONFIG_SCHED_INFO writes zeros
@@ -172,7 +172,7 @@ _PSS_EVERY: Final = 12
 
 
 def read_pss_bytes(process: Path) -> int | None:
-    """Return the proportional set size of the process with this folder; None if unreadable."""
+    """Return the PSS (proportional set size) of the process in this folder; None if unreadable."""
     return kibibytes(read_once(process / "smaps_rollup"), b"Pss:")
 
 
@@ -218,11 +218,11 @@ class ProcessFiles:
         return figures
 
     def loop_thread(self) -> Scheduled | None:
-        """Return CPU time and run delay of the training loop's thread; None if not supported."""
+        """Return the times of the training loop's thread; None if the kernel records no times."""
         return parse_scheduled(self._scheduled.read())
 
     def write_calls(self) -> int | None:
-        """Return the process's number of write system calls; None if not supported."""
+        """Return the process's number of write system calls; None if it cannot be read."""
         return field(self._io.read(), b"syscw:")
 
     def _seldom_wanted(self) -> Figures:

@@ -79,7 +79,7 @@ class PsutilChildFinder(ChildFinder):
     """Finder of a process's descendants that scans all processes of the system."""
 
     def find(self, known: Collection[int], never: Collection[int]) -> set[int]:
-        """Return descendants except ``known``, and except ``never`` with their descendants."""
+        """Return ids of descendants, without ``known``, ``never`` and descendants of ``never``."""
         family = {self._pid}
         # A child that has just ended aborts the search; the next search finds the other children.
         with suppress(psutil.Error):

@@ -94,7 +94,7 @@ class Family:
         return PsutilProcess(pid, self._level)
 
     def read(self, now: Circumstances, never: Collection[int]) -> list[Measurement]:
-        """Return measurements of the process, and of its children by role; empty after its end.
+        """Return measurements of the process, and of its children by role; [] if it has ended.
 
         Processes in ``never`` do not count as children.
         """
@@ -196,7 +196,7 @@ class Family:
         return Measurement(metric.name, {**labels, names.PROCESS_ROLE: role}, value, self._pid)
 
     def leave_out(self, other: Family) -> None:
-        """Exclude an ended training process from the children: its own family counted it."""
+        """Do not count the CPU time of ``other`` again, if that process was a child of this one."""
         stat = other.last_stat()
         if stat is not None and stat.parent in (self._pid, *self._children):
             self._ended.leave_out(
@@ -228,11 +228,10 @@ class ProcessSensor:
         clock: Callable[[], float] = time.monotonic,
         uptime_s: Callable[[], float] = host_uptime_s,
     ) -> None:
-        """Create the sensor. ``pids``, if given, returns the process ids at each reading.
+        """Create the sensor. ``pids`` returns the process ids at each reading (None: ``follow``).
 
-        Without ``pids``, ``follow`` sets the processes. ``loop_threads`` returns the thread of each
-        process's training loop, by process id. If a process is missing in it, its first thread is
-        assumed.
+        ``loop_threads`` returns the thread of each process's training loop, by process id. For a
+        process without an entry, the process's first thread is assumed.
         """
         self._level, self._proc, self._clock, self._pids = level, proc, clock, pids
         self._loop_threads = loop_threads
@@ -246,7 +245,7 @@ class ProcessSensor:
         self._never: set[int] = set()
 
     def follow(self, pids: Collection[int]) -> None:
-        """Observe the training processes ``pids`` instead of those observed so far.
+        """Observe exactly the training processes ``pids``; stop observing all other processes.
 
         Observed processes and the reading process itself do not count as children of other observed
         processes.

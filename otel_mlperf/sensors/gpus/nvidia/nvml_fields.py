@@ -3,7 +3,7 @@
 Each entry of ``CALLS`` contains one NVML function and the conversion of its result into metrics.
 ``VALUES`` contains field ids, all of which are read with a single NVML call. Ids above 198 are not
 used, because their meaning depends on the versions of driver and library. PCIe throughput is not
-read, because its call blocks for 20 ms per direction and returns a rate, not a counter. Throttling
+read, because the call blocks for 20 ms per direction and returns a rate, not a counter. Throttling
 reasons have the names that ``nvidia-smi`` prints for ``clocks_event_reasons``.
 """
 

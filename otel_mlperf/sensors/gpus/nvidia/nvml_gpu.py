@@ -41,7 +41,7 @@ GONE: Final = frozenset({1, 9, 10, 15, 16, 28})
 
 
 class Refusals:
-    """Values that one GPU refuses, by the name of their call, and the times of retries."""
+    """Names of the values that one GPU refuses to return, and the time of each value's retry."""
 
     def __init__(self, nvml: ModuleType, uuid: str, said: set[str]) -> None:
         """``said`` is the set of logged refusals, shared by all objects for the same GPU."""
