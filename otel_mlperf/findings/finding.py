@@ -62,17 +62,17 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the share: a step's time, the run's time, or a process's memory at the end."""
 
     def narrowed(self) -> Gain:
-        """Return the interval with ``low`` raised so that it is at most ``WIDEST`` wide.
+        """Return the interval with ``low`` raised so that the interval is at most ``WIDEST`` wide.
 
-        This is for findings whose advice saves nearly all of the reported cost, so that the gain is
-        close to ``high``.
+        Call this for a finding if its advice saves nearly all of the reported cost, so that the
+        gain is close to ``high``.
         """
         return msgspec.structs.replace(self, low=max(self.low, self.high - WIDEST))
 
     def centered(self) -> Gain:
         """Return the interval cut equally at both ends to at most ``WIDEST``.
 
-        This is for gains that are equally likely at both ends.
+        Call this if the gain is equally likely at both ends.
         """
         low = max(self.low, (self.low + self.high - WIDEST) / 2)
         return msgspec.structs.replace(self, low=low, high=min(self.high, low + WIDEST))
@@ -128,10 +128,10 @@ class FindingList(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
 
 
 def worst_findings_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort findings by severity, then by gain; stable otherwise.
+    """Sort findings by severity, then by gain, largest first.
 
-    Within a severity, the cost of other programs on the machine comes after large gains by changes
-    of the user's own program.
+    Within a severity, findings about other programs on the machine come after findings with a large
+    gain that the user can obtain in their own program.
     """
     return sorted(findings, key=_rank)
 

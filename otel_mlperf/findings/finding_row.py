@@ -1,7 +1,7 @@
 """Row types of the findings table: a condition, its threshold and who is notified.
 
-A row has up to three uses, which share its threshold: a *live warning* (if the row is a ``Rule``),
-a Prometheus *alert*, and a finding of a *finished run*.
+A row has up to three uses with the same threshold: a *live warning* (if the row is a ``Rule``), a
+Prometheus *alert*, and a finding of a *finished run*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Group = Literal["training", "hardware", "otel_mlperf"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredSeries:
-    """A metric, or only those of its series whose labels have one of the values in ``where``."""
+    """A metric, or only the series of the metric that have one of the label values in ``where``."""
 
     metric: Metric
     where: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -31,7 +31,7 @@ class MeasuredSeries:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alert:
-    """Prometheus alert: its expression, and its texts, which are Prometheus templates."""
+    """Prometheus alert: an expression, and texts that are Prometheus templates."""
 
     summary: str
     description: str
@@ -79,12 +79,12 @@ class FindingRow:
         return value > self.threshold if self.comparison == "above" else value < self.threshold
 
     def format_summary(self, value: float, labels: Mapping[str, str]) -> str:
-        """Return the summary with ``value`` and the values of ``labels`` (by name) filled in."""
+        """Return the summary with ``value`` and ``labels`` (values by name) filled in."""
         values = {label.replace(".", "_"): text for label, text in labels.items()}
         return self.summary.format(value=value, **values)
 
     def format_value(self, value: float) -> str:
-        """Return ``value`` as in the summary; empty if the summary contains no value."""
+        """Return ``value`` formatted as in the summary; empty if the summary contains no value."""
         field = _VALUE.search(self.summary)
         return field[0].format(value=value).replace("%", " %") if field else ""
 

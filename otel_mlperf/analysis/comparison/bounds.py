@@ -106,11 +106,12 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
 
 
 def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
-    """Return the verdict on the first change, usually that of the step, and on each breach.
+    """Return the verdict on the first change, usually of the whole step, and on each breach.
 
-    A time breaches the baseline if it is new, or significantly longer by more than ``tolerance`` (a
-    ratio). A section must also make the step (outside steps: the run) at least 1 % longer. If the
-    runs have no change in common, the only verdict has the level *nothing*.
+    A time breaches the baseline if the time is new, or significantly longer by more than
+    ``tolerance`` (a ratio). A section must also make the step (outside steps: the run) at least 1 %
+    longer. If the runs have no change in common, the result is a single verdict with the level
+    *nothing*.
     """
     step = comparison.times[:1]
     # If only one of the runs has steps, nothing inside steps can be compared.
@@ -143,7 +144,6 @@ def _judge(change: TimeChange, tolerance: float) -> Verdict:
 
 
 def _times(change: TimeChange) -> str:
-    """Return both mean times, like ``, 31.0 → 33.0 ms``; empty if one of the runs has none."""
     if change.before_ns is None or change.after_ns is None:
         return ""
     return f", {change.before_ns / 1e6:,.4g} → {change.after_ns / 1e6:,.4g} ms"
@@ -152,8 +152,8 @@ def _times(change: TimeChange) -> str:
 def find_value(run: RunMeasures, name: str) -> float | None:
     """Return the value called ``name`` of a run: one of its numbers, or a statistic of a time.
 
-    A statistic of the step or of a section is in nanoseconds. None: the run has no value of that
-    name.
+    A statistic of the step or of a section is in nanoseconds. The result is None if the run has no
+    value of that name.
     """
     if name in run.numbers:
         return run.numbers[name]

@@ -41,7 +41,7 @@ def compare_runs(
 ) -> Comparison:
     """Return how ``after`` differs from ``before``: times, numbers, parameters and kernels.
 
-    ``confidence`` is the probability that all intervals together contain the true changes.
+    ``confidence`` is the probability with which all intervals contain the true changes.
     """
     (times_before, calls_before), (times_after, calls_after) = _parts(before), _parts(after)
     names = _names(times_before, times_after)
@@ -130,7 +130,10 @@ def _change(
 
 
 def _judged(usual: Interval | None, mean: Interval | None) -> tuple[Literal["usual", "mean"], Word]:
-    """Return which interval decides, and its verdict; the mean if both are significant."""
+    """Return which interval decides, and the verdict. An interval is None if unknown.
+
+    A significant interval decides, the mean first; otherwise the narrower interval decides.
+    """
     known: list[tuple[Literal["usual", "mean"], Interval]] = []
     known += [("mean", mean)] if mean is not None else []
     known += [("usual", usual)] if usual is not None else []

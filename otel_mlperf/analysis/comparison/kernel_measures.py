@@ -40,10 +40,10 @@ class KernelsOfWindows(NamedTuple):
 
 
 def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
-    """Return the kernels of all profiler windows of a run, or of window ``window`` of each rank.
+    """Return the kernels of all profiler windows of a run, or of one window of each rank.
 
-    Windows are counted from 1, in time order. If the windows contain no steps, the figures per step
-    are figures per window.
+    ``window`` counts from 1, in time order; None: all windows. If the windows contain no steps, the
+    figures per step are figures per window.
 
     Raises:
         StoreError: a file of the run cannot be read.

@@ -85,7 +85,7 @@ class RunColumns(
 
 
 def read_means(rows: Sequence[RunRow]) -> dict[str, ColumnMean]:
-    """Return the mean of each column over its numbers; columns without a number are omitted."""
+    """Return the mean of each column over its numeric cells; a column without any is omitted."""
     means = {}
     for column in rows[0].cells if rows else ():
         cells = [row.cells[column] for row in rows]
@@ -111,7 +111,7 @@ def read_columns(
     Args:
         runs: the runs to read.
         columns: the requested columns.
-        usual: further columns, which precede ``columns``; omitted if no run has a value in them.
+        usual: further columns, placed before ``columns``; those without any value are omitted.
 
     Raises:
         UsageError: no run has a value in a requested column.
@@ -136,10 +136,10 @@ def _read(
 def read_trend(
     runs: Sequence[RunFolder], columns: Sequence[str], usual: Sequence[str] = ()
 ) -> list[RunRow]:
-    """Return runs from oldest to newest, each with its change since the previous run with times.
+    """Return the runs from oldest to newest, each with the change since the previous run.
 
-    The change is that of the step or, without steps, of the longest section outside steps. The
-    columns are those of ``read_columns``.
+    The change is that of the step or, without steps, of the longest section outside steps.
+    ``columns`` and ``usual`` are those of ``read_columns``.
 
     Raises:
         UsageError: no run has a value in a requested column.

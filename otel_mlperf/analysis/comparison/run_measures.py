@@ -1,4 +1,4 @@
-"""Measures of a run that a comparison uses: steps, their sections, calls outside steps, machine.
+"""Measures of a run for a comparison: steps, sections of steps, calls outside steps, machine.
 
 The warm-up step, failed steps and steps that a profiler slowed down are excluded. A step that
 several ranks ran counts once, with the mean over the ranks, because ranks step together.
@@ -97,7 +97,7 @@ def read_measures(run: str) -> RunMeasures:
 
     Raises:
         NoSuchRun: no run has that name.
-        StoreError: the run or file cannot be read, or is of a newer version.
+        StoreError: the run or file cannot be read, or was written by a newer version.
     """
     if run.endswith(".json"):
         return read_baseline(run)
@@ -108,7 +108,7 @@ def read_baseline(file: str | Path) -> RunMeasures:
     """Read a baseline file.
 
     Raises:
-        StoreError: the file cannot be read, is not a baseline, or is of a newer version.
+        StoreError: the file cannot be read, is not a baseline, or was written by a newer version.
     """
     try:
         # Links are resolved; pipes and devices are rejected, because reading might never end.
@@ -218,7 +218,7 @@ def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dic
 def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:
     """Return the measures of a section from its time in each step, in ns and in step order.
 
-    The time is 0 in a step without the section.
+    In a step without the section, the time must be 0.
     """
     nonzero = times[times > 0] if times.any() else times
     p50, p95 = _quantile(nonzero, 0.5), _quantile(nonzero, 0.95)

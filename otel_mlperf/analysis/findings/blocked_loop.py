@@ -1,7 +1,7 @@
 """Finding of a main thread that is blocked in steps although no recorded section waits.
 
 The blocked thread neither runs nor is ready to run: it waits for a disk, a network or a lock, or it
-sleeps. Only its total blocked time is known. The part that exceeds the time in sections that may
+sleeps. Only the total blocked time is known. The part that exceeds the time in sections that may
 wait is attributed to untracked time.
 """
 
@@ -104,7 +104,7 @@ def _stolen(rank: RankCpu, host: HostCpu | None) -> float:
     """Return the share of time in which a hypervisor took the CPU under the running main thread.
 
     Linux does not report this steal time per thread: it is attributed in proportion to the running
-    time. 0.0 if ``host`` is None or idle.
+    time. The result is 0.0 if ``host`` is unknown.
     """
     return host.stolen * rank.main_on_cpu / host.busy if host is not None and host.busy else 0.0
 

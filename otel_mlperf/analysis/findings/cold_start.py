@@ -119,7 +119,6 @@ def _of_training(numbers: RunNumbers) -> Iterator[_Start]:
 
 
 def _compiling_ns(numbers: RunNumbers, first: int, last: int) -> float:
-    """Return the time in ns of torch.compile in these steps, mean over ranks that compile."""
     phase = numbers.summary.steps.phase if numbers.summary.steps else ""
     ((compile_ns,),) = numbers.store.rows(
         _COMPILING, phase=phase, category=names.COMPILE, first=first, last=last
@@ -135,9 +134,9 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 
 
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
-    """Return the number of steps up to the last one with a large part of the excess.
+    """Return the number of steps up to the last step that has a large part of the excess.
 
-    The steps after it are in ``durations`` only because ``_count_long`` counts whole blocks. The
+    ``durations`` also contains later steps, because ``_count_long`` counts whole blocks. The
     warm-up step is not counted.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
@@ -177,7 +176,7 @@ _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
 
 @once_a_run
 def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per loader whose worker starts cost more than their threshold.
+    """Return one finding per loader that spends more time starting workers than the threshold.
 
     The threshold is a share of the time from the first step to the end of the last one.
     """
@@ -189,7 +188,7 @@ def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
 
 
 def time_trained(numbers: RunNumbers) -> float:
-    """Return the time from the first step to the end of the last one, in ns; 0 without steps."""
+    """Return the ns from the start of the first step to the end of the last; 0.0 if no step ran."""
     ((trained_ns,),) = numbers.store.rows(_TRAINED)
     return float(trained_ns or 0.0)
 

@@ -6,8 +6,8 @@ slowly. Therefore waits and DDP's exchange count only if all ranks are known to 
 for a CPU. The exchange of gradients is necessary: it counts only if it takes over half of the step.
 
 If the user's program reports its own steps, it may run collectives inside its own sections, where
-they are not recorded. Then the evidence is a large number of collectives per step, combined with
-main threads that are blocked on all ranks.
+they are not recorded. In that case the evidence is a large number of collectives per step, combined
+with main threads that are blocked on all ranks.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ _LAST: Final = """SELECT name, avg(value) FROM (
 
 
 class _Counted(NamedTuple):
-    """Counts of collectives, from counters and not from a profiler; None: unknown.
-
-    Each count is a mean over the ranks.
-    """
+    """Counts of collectives (means over ranks) from counters; None if unknown."""
 
     collectives: float | None
     """All collectives per optimizer update, in or outside sections."""
@@ -55,7 +52,6 @@ class _Counted(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the end of the summary (``; 12 collectives per update``), empty without counts."""
         phrases = []
         if self.collectives is not None:
             phrases.append(f"{self.collectives:,.0f} collectives per update")
@@ -163,9 +159,9 @@ def _find_unrecorded(numbers: RunNumbers, step_ns: float) -> list[Finding]:
 
 
 def _blocked_share(numbers: RunNumbers) -> float:
-    """Return the share of a step in which main threads were blocked, without data waits.
+    """Return the share of a step in which main threads were blocked, except for data waits.
 
-    The result is the minimum over the ranks; 0.0 if a rank's share is unknown.
+    The lowest share of any rank counts; 0.0 if a rank's share is unknown.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or len(ranks) != len(read_rank_steps(numbers)) or not ranks:

@@ -36,7 +36,7 @@ def find_contention(numbers: RunNumbers) -> list[Finding]:
     """Return one finding per rank whose main thread waits for CPUs beyond the threshold.
 
     The finding is *oversubscription* if the run's own threads cause the wait, otherwise
-    *noisy_neighbour*. Empty if the run has too few steps or no CPU readings.
+    *noisy_neighbour*. The list is empty if the run has too few steps or no CPU readings.
     """
     steps = numbers.summary.steps
     if steps is None or steps.count < _MIN_STEPS:

@@ -3,8 +3,8 @@
 CPU shares are rates between the first and the last reading during steps. CPU seconds per second are
 *CPUs*. Seconds of CPU wait per second are the average number of waiting threads.
 
-``waits_of_steps`` returns the share of time in which a rank waited for CPUs in a range of steps. A
-step that takes longer only because of such waits has not become slower itself. CPU time that a
+``waits_of_steps`` returns the share of time in which a rank waited for CPUs in a range of steps. If
+a step takes longer only because of such waits, its own work has not become slower. CPU time that a
 hypervisor gave to other guests (steal) counts as a wait, too. Linux reports it per machine only.
 """
 
@@ -55,7 +55,7 @@ GROUP BY ALL ORDER BY ALL"""
 
 
 class RankCpu(NamedTuple):
-    """CPU use of one rank's processes, in CPUs or as average number of threads."""
+    """CPU use of one rank's processes during steps: means over time."""
 
     rank: int
     cpus: float
@@ -77,11 +77,11 @@ class RankCpu(NamedTuple):
 
     @property
     def runnable(self) -> float:
-        """Return the average number of threads that ran or waited."""
+        """Return the average number of threads that ran or waited for a CPU."""
         return sum(self.on_cpu.values()) + sum(self.waiting.values())
 
     def runnable_of(self, role: str) -> float:
-        """Return the average number of threads of processes with that role that ran or waited."""
+        """Return the average number of threads in processes of ``role`` that ran or waited."""
         return self.on_cpu.get(role, 0.0) + self.waiting.get(role, 0.0)
 
 
@@ -116,7 +116,7 @@ _Rates = dict[tuple[str, str], float]
 
 @once_a_run
 def read_cpu_shares(numbers: RunNumbers) -> CpuShares:
-    """Return the CPU shares during the main phase's steps, without ranks with too few readings."""
+    """Return the CPU shares during the main phase; ranks with too few readings are omitted."""
     store, steps = numbers.store, numbers.summary.steps
     phase = steps.phase if steps else ""
     grown: dict[int, _Rates] = {}
@@ -216,8 +216,8 @@ _Curve = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
     """Return the share of the steps' time, 0.0 to 1.0, in which threads waited for a CPU.
 
-    ``first`` and ``last`` are step numbers. The result is that of the rank that waited most; None
-    if these steps contain too few readings.
+    ``first`` and ``last`` are step numbers. The rank that waited most counts, with time stolen by a
+    hypervisor. The result is None if no rank has enough readings.
     """
     steps = numbers.summary.steps
     ((begin_ns, end_ns),) = numbers.store.rows(
@@ -234,7 +234,7 @@ def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
 
 @once_a_run
 def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
-    """Return the machine's CPU time by CPU mode, one curve per CPU; empty for several machines."""
+    """Return the machine's CPU time by mode, a curve per CPU; empty if a run has several machines."""
     modes: dict[str, list[_Curve]] = {}
     for labels, times, values in numbers.store.rows(_READ_HOST, name=_HOST_CPU):
         mode = json.loads(labels or "{}").get(names.CPU_MODE, "")

@@ -143,7 +143,7 @@ def _advise_other(model: LoaderModel, share: float, machine: MachineUse | None) 
 def _advise_transfer(model: LoaderModel) -> _Advice | None:
     """Return the advice if workers keep up but steps wait for the transfer of their batches.
 
-    None if fewer workers would save too little.
+    Return None if loading without workers would save too little.
     """
     won_ns = model.wait_ns - model.fetch_ns
     won = won_ns / model.step_ns
@@ -154,7 +154,7 @@ def _advise_transfer(model: LoaderModel) -> _Advice | None:
 
 
 def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice:
-    """Return the advice to add workers, with a minimum gain that is limited by the free CPUs.
+    """Return the advice to add workers, with a minimum gain of at most the free CPU share.
 
     If no CPU is free, the advice is to make loading a sample cheaper.
     """
@@ -177,8 +177,8 @@ def _advise_unseen(share: float, machine: MachineUse | None) -> _Advice:
     """Return general advice for a data source whose internal times are not recorded.
 
     The minimum gain is that of loading concurrently with computing: two concurrent activities last
-    as long as the longer one, so the shorter one is saved. It is zero if no CPU is free. The
-    maximum gain is the whole wait.
+    as long as the longer one, so the shorter one is saved. The minimum gain is zero if no CPU is
+    free. The maximum gain is the whole wait.
     """
     is_full = _is_full(machine)
     gain = Gain(low=0.0 if is_full else min(share, 1.0 - share), high=share)

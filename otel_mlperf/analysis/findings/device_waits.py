@@ -7,9 +7,9 @@
 - sampled lines of the loop: ``Tensor.to`` and ``Tensor.cuda`` are not recorded as sections
 
 *Device memory*: PyTorch's CUDA allocator caches freed memory, so a loop usually requests memory
-from the driver in its first steps only. The allocator repeats the requests if the loop empties its
-cache, or if sizes change from step to step. The driver frees memory only after the GPU has finished
-all its work.
+from the driver in its first steps only. The allocator repeats the requests if the loop empties
+the cache, or if sizes change from step to step. The driver frees memory only after the GPU has
+finished all pending work.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
-    """Return at most one finding: the rank and device with most requests to the driver per step.
+    """Return at most one finding: for the rank and device with most driver requests per step.
 
-    Its requests per step exceed the threshold in each interval between readings in the run's later
-    half.
+    The finding requires that the requests per step exceed the threshold in each interval between
+    readings in the run's later half.
     """
     row, figures = row_of("device_allocations"), numbers.summary.steps
     if figures is None:

@@ -1,9 +1,9 @@
 """Findings of live-warning rules that held at some time during a finished run.
 
-The rules are evaluated on the readings of the run folder, as the agent evaluates them live. A level
-must be beyond its threshold for the rule's duration, and growth is measured over that duration.
-Other findings cover waits for data, collectives and lost telemetry, which are not among the
-readings, and lost devices, which may have no readings.
+The rules are evaluated on the readings of the run folder, as the agent evaluates live rules. A
+level must be beyond its threshold for the rule's duration, and growth is measured over that
+duration. Other findings cover lost devices, which may have no readings, and what readings do not
+contain: waits for data, collectives and lost telemetry.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _Read = dict[str, list[_Extremes]]
 
 
 def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rule, rank and labels for which its condition held at least once."""
+    """Return one finding for each rule, rank and label set if the condition held at least once."""
     rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
     read = _read_extremes(numbers.store, rules)
     return [
@@ -131,9 +131,9 @@ def _read_extremes(store: Store, rules: Iterable[Rule]) -> _Read:
 
 
 def _may_have_held(rule: Rule, read: _Read) -> bool:
-    """Return whether the condition is possible, given the extremes of the readings.
+    """Return whether the readings' extremes allow that the rule's condition was met.
 
-    This rejects most rules without a query of all their readings.
+    A rule that fails this check needs no query of all of its readings.
     """
     measured = _bounds(rule, rule.measured, read)
     per = _bounds(rule, rule.per, read) if rule.per is not None else dict.fromkeys(measured, _ONE)
@@ -192,7 +192,7 @@ def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -
 
 
 def _keys(series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, str]:
-    """Map each label set of the series to the labels that the rule groups by, both as JSON."""
+    """Map the label sets of the series to their values of the labels ``by``, both as JSON."""
     keys: dict[str, str] = {}
     for text in dict.fromkeys(one.labels for one in read.get(series.metric.name, ())):
         parsed = json.loads(text or "{}")

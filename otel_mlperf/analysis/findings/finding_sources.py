@@ -144,12 +144,12 @@ def judge_run(
 ) -> Summary:
     """Return the summary of a run with its findings.
 
-    ``rank`` None: all ranks; ``phase`` None: the main phase. ``store`` contains the tables of
-    ``rank``, if the caller has already opened them.
+    ``rank`` None means all ranks, ``phase`` None the main phase. ``store`` contains the tables of
+    ``rank``, if the caller has opened them.
 
     Raises:
-        NoSuchRun: no process of that rank is known.
-        NoSuchPhase: the run has no steps of that phase, or no requests.
+        NoSuchRun: no process of rank ``rank`` is known.
+        NoSuchPhase: the run has no steps of phase ``phase``, or no requests.
         StoreError: a file of the run cannot be read.
     """
     # One store for summary and findings, because opening it lists all parts and opens a connection.
@@ -161,8 +161,8 @@ def judge_run(
 def find_all(numbers: RunNumbers) -> list[Finding]:
     """Return the findings of all sources and of live warnings, worst first.
 
-    If a source raises, only its own findings are missing, and a finding ``finding_failed`` reports
-    the error.
+    If a source raises an exception, only the findings of that source are missing, and a finding
+    ``finding_failed`` reports the error.
     """
     findings: list[Finding] = []
     # Bound as a default argument: a lambda resolves free names when it is called.

@@ -32,7 +32,7 @@ class FindingWatch:
         self._found: list[Finding] = []
 
     def look(self) -> list[Finding]:
-        """Return the findings, worst first; during a pause, those of the last evaluation."""
+        """Return the findings, worst first; during a pause, the findings of the last evaluation."""
         begin_ns = self._clock()
         if self._next_ns is not None and begin_ns < self._next_ns:
             return self._found

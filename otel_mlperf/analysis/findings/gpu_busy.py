@@ -1,9 +1,10 @@
 """Share of the time in which a rank's GPU works while steps run, and the finding of idle GPUs.
 
 The source is the driver's utilization: the share of an interval in which at least one kernel ran,
-however little of the GPU the kernel used. It is an upper bound of the busy time, so the remaining
-time is certainly idle. Only GPUs on which the rank's torch has memory count. A reading is weighted
-with the time since the previous one, because readings in the first seconds are more frequent.
+however little of the GPU the kernel used. The utilization is an upper bound of the busy time, so
+the remaining time is certainly idle. Only GPUs on which the rank's torch has memory count. A
+reading is weighted with the time since the previous one, because readings in the first seconds are
+more frequent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MIN_STEPS: Final = 3
 
 
 def find_gpu_idle(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if the GPUs idle for more than the threshold share of their steps."""
+    """Return one finding if the GPUs idle for too large a share of the steps' GPU time."""
     gpu, row = numbers.summary.gpu, row_of("gpu_idle")
     if gpu is None or gpu.steps < _MIN_STEPS or gpu.idle_ns is None:
         return []
@@ -67,7 +68,7 @@ HAVING count(*) >= $fewest"""
 
 @once_a_run
 def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
-    """Return GPU utilization by rank, 0.0 to 1.0, without ranks that have too few readings."""
+    """Return GPU utilization by rank, 0.0 to 1.0, for ranks with enough readings."""
     steps = numbers.summary.steps
     if steps is None:
         return {}
@@ -88,8 +89,8 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
 def max_possible_gain(numbers: RunNumbers) -> float:
     """Return the maximum share of a step that host changes can save: the GPU's idle share.
 
-    The result is 1.0 if no GPU is used, if its idle share is unknown, or if the run has several
-    ranks: a GPU counts as busy while the kernel of a collective waits for another rank.
+    The result is 1.0 if no GPU is used, if the GPU's idle share is unknown, or if the run has
+    several ranks: a GPU counts as busy while the kernel of a collective waits for another rank.
     """
     if numbers.summary.ranks > 1:
         return 1.0

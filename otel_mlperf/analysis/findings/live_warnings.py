@@ -1,8 +1,8 @@
-"""Live warnings of a run: their times and durations, added to its findings.
+"""Times and durations of live warnings, added to the findings of a run.
 
 The run folder contains the warnings that the agent reported. A warning is added to the finding of
-the same row of the findings table. If that finding does not exist, because the condition has
-passed, the warning becomes a finding itself.
+the same row of the findings table. If no such finding exists, because the condition has passed, the
+warning becomes a finding itself.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class _WarnedRule(NamedTuple):
 
 
 def device_of(labels: dict[str, str]) -> str:
-    """Return the device of a series or, for a disk, its mount point; empty if it has neither."""
+    """Return the device of a series, or a disk's mount point; empty if the labels have neither."""
     return labels.get(names.HW_NAME) or labels.get(names.MOUNTPOINT, "")
 
 
 def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings with the times of their live warnings.
+    """Return the findings with the times of matching live warnings.
 
     A warning without a finding becomes a finding.
     """
@@ -89,7 +89,6 @@ def _read_warnings(numbers: RunNumbers) -> list[tuple[_WarnedRule, list[Warned]]
 
 
 def _is_of(finding: Finding, warning: _WarnedRule) -> bool:
-    """Return whether a finding matches a warning; a finding of the whole run matches all ranks."""
     where = finding.where
     return (
         finding.id == warning.rule.id

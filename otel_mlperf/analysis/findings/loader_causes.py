@@ -1,12 +1,12 @@
 """Findings of the cause of data waits: slow storage, a slow collate_fn, one slow worker.
 
-Worker time that no step waits for is not reported.
+Fetch time of workers is not reported if no step waits for it.
 
 Gains are computed with ``LoaderModel``, which predicts a step's data wait for other fetch times or
 worker counts. Without workers, a step waits for the whole fetch of its batches. Workers fetch in
 parallel to the step and deliver their batches in turn. Each of W workers delivers every W-th batch,
-so the slowest worker sets the pace. A step waits for the fetch time that its own work does not
-cover: ``max(0, fetch / W - work)``.
+so the slowest worker sets the pace. A step waits for the fetch time that the step's own work does
+not cover: ``max(0, fetch / W - work)``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def find_loader_causes(numbers: RunNumbers) -> list[Finding]:
 
 
 def workers_needed(model: LoaderModel) -> int:
-    """Return the number of workers, 1 to 16, from which steps no longer wait for batches."""
+    """Return the number of workers, 1 to 16, with which steps would no longer wait for batches."""
     enough = math.ceil(model.fetch_ns / model.work_ns) if model.work_ns > 0 else _MAX_WORKERS
     return max(1, min(_MAX_WORKERS, enough))
 
@@ -188,24 +188,24 @@ class LoaderModel(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Return the maximum number of workers of a rank; 0: training processes fetch batches."""
+        """Return the maximum number of workers of a rank; 0 if training processes load data."""
         return max(len(of_rank) for of_rank in self._by_rank())
 
     @property
     def fetch_ns(self) -> float:
-        """Return the time that fetching a step's batches takes in any process; 0.0 if unknown."""
+        """Return the ns that one process needs to fetch a step's batches; 0.0 if unknown."""
         return (self.use.fetch_ns or 0.0) * self.batches if self.use.workers else 0.0
 
     def waited(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Return the predicted data wait of a step in ns, of the rank that waits most.
+        """Return the predicted data wait of a step in ns, on the rank that waits most.
 
-        ``fetch`` returns the ns per batch that each worker is assumed to need. If ``workers`` is
-        given, the prediction is for that number of workers, all as fast as the slowest one.
+        ``fetch`` returns the ns per batch that each worker is assumed to need. ``workers`` is the
+        number of workers per rank, all as fast as the slowest worker; None: the current workers.
         """
         return max(self._waited(of_rank, fetch, workers) for of_rank in self._by_rank())
 
     def won(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Return the share of a step that is saved if the workers need the time ``fetch``.
+        """Return the share of a step that is saved if each worker needs the time of ``fetch``.
 
         The arguments are those of ``waited``. At most the current wait is saved.
         """
@@ -213,7 +213,7 @@ class LoaderModel(NamedTuple):
         return max(0.0, min(won_ns, self.wait_ns) / self.step_ns)
 
     def is_worth(self, won: float) -> bool:
-        """Return whether a saving, as a share of a step, is long enough to justify a change."""
+        """Return whether saving the share ``won`` of a step justifies a change."""
         return won * self.step_ns >= WORTH_NS
 
     def _waited(
@@ -224,7 +224,7 @@ class LoaderModel(NamedTuple):
         return slowest if not count else max(0.0, slowest / count - self.work_ns)
 
     def _by_rank(self) -> list[list[WorkerUse]]:
-        """Return the workers of each rank; empty for a rank whose training process fetches."""
+        """Return the workers of each rank; a rank that fetches batches itself has an empty list."""
         ranks = {use.rank for use in self.use.workers}
         return [
             [use for use in self.use.workers if use.rank == rank and use.worker != MAIN]
@@ -239,7 +239,7 @@ class LoaderModel(NamedTuple):
 def model_loader(numbers: RunNumbers) -> LoaderModel | None:
     """Return the model of the loader that steps wait for.
 
-    None if the run has too few steps, or no readings of a loader that most steps use.
+    Return None if the run has too few steps, or no readings of a loader that most steps use.
     """
     summary = numbers.summary
     steps = summary.steps

@@ -11,7 +11,8 @@ Growth is reported if all of these conditions are met:
 - The growth continues to the end: memory that fills up and then stays constant is bounded.
 - The growth exceeds the size that an optimizer's history may reach.
 
-A process without steps and without a repeated section is not evaluated: it may only load data.
+A process without steps and without a repeated section is not evaluated, because such a process may
+only load data.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ _MEMORIES: Final = (
 
 
 def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank and memory whose relative growth exceeds the threshold."""
+    """Return one finding per rank and kind of memory that grows beyond the threshold."""
     found, may_fill = {}, dict(numbers.store.rows(_MAY_FILL, name=names.OPTIMIZER_HISTORY.name))
     for memory in _MEMORIES:
         for rank, index, at_s, read in numbers.store.rows(
@@ -126,7 +127,7 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
-    """Return whether growth continues to the end and is large without ``may_fill``.
+    """Return whether memory grows until the end and beyond ``may_fill``.
 
     ``may_fill`` is the size in bytes that the optimizer's history may reach.
     """
@@ -136,9 +137,9 @@ def _is_leak(growth: _Growth, may_fill: float) -> bool:
 
 
 def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | None:
-    """Return the fitted line, or None if its r² is too low or it does not rise significantly.
+    """Return the fitted line, or None if the r² is too low or the slope not significantly positive.
 
-    ``read`` contains the bytes at the times ``at_s``, in seconds.
+    ``read`` contains the memory in bytes at the times ``at_s``, in seconds.
     """
     over_s = float(at_s[-1] - at_s[0])
     if over_s <= 0 or not read.std():

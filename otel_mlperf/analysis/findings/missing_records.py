@@ -61,14 +61,14 @@ _FORK_ACTION: Final = (
 
 
 class _Elsewhere(NamedTuple):
-    """Counts of training activity outside detected loops: the maximum over the ranks."""
+    """Counts of training activity outside detected loops; each is the maximum over the ranks."""
 
     updates: int
     loops: int
     processes: int
 
     def words(self, *, is_alone: bool) -> list[str]:
-        """Return one phrase per kind of activity that was counted.
+        """Return one phrase per kind of activity with a count above 0.
 
         Processes are mentioned only if ``is_alone``: the run has no recorded steps.
         """

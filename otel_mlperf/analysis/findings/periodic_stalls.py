@@ -6,8 +6,8 @@ significant pattern is used:
 - half-way between the median and the longest few steps, for stalls far beyond the noise
 - multiples of the spread of the shorter half of the steps, for stalls that hardly exceed the noise
 
-If a GPU sets the pace, the host runs ahead of it. In a stall, such a host waits for GPU work that
-has to be done in any case: that time is not lost.
+If a GPU sets the pace, the host runs ahead of the GPU. In a stall, such a host waits for GPU work
+that has to be done in any case: that time is not lost.
 
 A comb is a set of steps at equal distances: every ``period``-th step, starting with ``first``. If
 slow steps are random, their number on a comb has a hypergeometric distribution (draws without
@@ -58,7 +58,7 @@ class Comb(NamedTuple):
     """Estimated probability that some comb fits as well if slow steps are random; may exceed 1."""
 
     def teeth(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return a mask of the given step numbers that are on the comb."""
+        """Return a mask of ``numbers`` (step numbers): True for steps on the comb."""
         is_within = (numbers >= self.first) & (numbers <= self.last)
         within: NDArray[np.bool_] = is_within & ((numbers - self.first) % self.period == 0)
         return within
@@ -219,7 +219,7 @@ def find_periodic_stall(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_stalls(series: StepSeries) -> Comb | None:
-    """Return the most significant comb of slow steps over all thresholds; None: not significant."""
+    """Return the most significant comb of slow steps; None if none is significant."""
     if len(series.numbers) < _MIN_STEPS:
         return None
     combs = (find_comb(series.numbers, series.durations_ns > ns) for ns in _limits(series))
@@ -231,9 +231,9 @@ def _caught_up_ns(series: StepSeries, comb: Comb) -> float:
     """Return the time in ns by which steps after stalls are shorter than steps before stalls.
 
     A host that runs ahead of its GPU waits in a stall for work that has to be done in any case.
-    Some steps afterwards take only their launch time, until enough work is queued and they take the
-    GPU's time again. Each position after a stall counts with the median of its steps, up to the
-    first position that is not significantly shorter.
+    After the stall, some steps take only as long as their launches, until enough work is queued and
+    steps take the GPU's time again. Each position after a stall counts with the median of its
+    steps, up to the first position that is not significantly shorter.
     """
     behind = series.numbers - comb.first
     within = (behind >= 0) & (series.numbers < comb.last + comb.period)
@@ -268,7 +268,7 @@ def _limits(series: StepSeries) -> list[float]:
 def _longer_section(
     numbers: RunNumbers, series: StepSeries, stalls: NDArray[np.bool_]
 ) -> tuple[str, bool]:
-    """Return the section with most of the excess, and whether its category has its own finding."""
+    """Return the section with most excess time in stalls, and whether another finding covers it."""
     more = {one.name: _more_ns(one.own_ns, stalls) for one in numbers.sections}
     more[UNTRACKED] = _more_ns(series.own_ns, stalls)
     most = max(more, key=lambda name: more[name])

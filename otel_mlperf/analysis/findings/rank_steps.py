@@ -4,8 +4,8 @@ Explicit collectives are sections of the category communication. DDP's collectiv
 backward pass, without a section: DDP itself measures the time in which they do not overlap with
 computation.
 
-The rank that arrives last in a collective waits for no other rank, so its time there is that of the
-exchange. The additional time of the other ranks is their wait for it.
+The rank that arrives last in a collective waits for no other rank, so its time in the collective is
+the time of the exchange. Additional time of other ranks is a wait.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXPOSED: Final = """SELECT rank, arg_max(value, time_ns) * 1e9 FROM readings
 
 
 class RankSteps(NamedTuple):
-    """Sums and means of one rank over the steps that all ranks have; times are means per step."""
+    """Figures of one rank over the steps that all ranks have; times are means per step, in ns."""
 
     rank: int
     made: int
@@ -65,7 +65,7 @@ class RankSteps(NamedTuple):
 
 @once_a_run
 def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
-    """Return the steps of each rank; empty for a single rank, or for too few common steps."""
+    """Return the steps of each rank; empty if there is one rank or too few common steps."""
     summary = numbers.summary
     if summary.steps is None or summary.rank is not None or len(summary.steps.ranks) < 2:
         return []
@@ -82,7 +82,7 @@ def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
 
 
 def _sums_by_rank(store: Store, phase: str, first: int) -> dict[int, list[Any]]:
-    """Return by rank: number of common steps, and sums of ``_PIECE`` over them (None: unknown)."""
+    """Return by rank the number of common steps with ``n >= first``, and the sums of ``_PIECE``."""
     values = {"phase": phase, "profiled": PROFILED}
     ((ranks,),) = store.rows(_RANKS, **values, first=first, end=_NO_END)
     sums: dict[int, list[Any]] = {}

@@ -23,7 +23,7 @@ WHERE name = $name AND rank IS NOT NULL GROUP BY rank ORDER BY rank"""
 
 
 class RunNumbers:
-    """Summary and tables of a run, finished or not; each table is read once for all findings."""
+    """Summary and tables of a run, finished or not, with cached query results."""
 
     def __init__(self, summary: Summary, store: Store) -> None:
         self.summary = summary
@@ -36,7 +36,7 @@ class RunNumbers:
 
     @cached_property
     def steps(self) -> StepSeries | None:
-        """Return the steps of the main phase, without the warm-up; None for a run without steps."""
+        """Return the steps of the main phase, without the warm-up; None if the run has no steps."""
         steps = self.summary.steps
         if steps is None:
             return None

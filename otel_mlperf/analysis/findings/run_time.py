@@ -101,7 +101,7 @@ def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_late_requests(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per kind of request of which too few are within their bound."""
+    """Return one finding per kind of request that too often exceeds its time limit."""
     row = row_of("requests_late")
     return [
         Finding(
@@ -152,8 +152,8 @@ _MANY: Final = 5
 def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
     """Return one finding per section of a step that is not part of the training itself.
 
-    Only runs with sections for forward pass, backward pass and optimizer are evaluated, because
-    otherwise the section may be one of these under another name.
+    Only runs with sections for forward pass, backward pass and optimizer are evaluated, because in
+    other runs the section may be one of these three under another name.
     """
     steps, row = numbers.summary.steps, row_of("extra_section")
     if steps is None or steps.count < _MIN_STEPS:
@@ -220,7 +220,6 @@ def find_large_shares(numbers: RunNumbers) -> list[Finding]:
 
 
 def _after_set_up(summary: Summary) -> float:
-    """Return the fraction of a run after its set-up; 1.0 if unknown."""
     ledger = summary.ledger
     if ledger is None:
         return 1.0
@@ -232,9 +231,9 @@ def _set_up_ns(ledger: Ledger) -> float:
 
 
 def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding]:
-    """Return the finding of checkpoints, including the work of the user's program around each one.
+    """Return the finding of checkpoints, including the program's own work around each checkpoint.
 
-    ``saved`` is the share of the run in checkpoints, ``part`` that of ``_finding``.
+    ``saved`` is the share of the run in checkpoints, ``part`` as in ``_finding``.
     """
     around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
     found = _finding("checkpoint", saved + around, "run", numbers.summary, part)
@@ -251,7 +250,7 @@ def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding
 
 
 def _limited_by_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings for which the GPU idles enough, with gains capped by its idle time."""
+    """Return the findings for which the GPU idles enough, with gains up to the GPU's idle share."""
     most = max_possible_gain(numbers)
     return [
         replace(one, gain=one.gain and _at_most(one.gain, most))
@@ -284,7 +283,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 def find_costly_line(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if untracked lines of the user's program cost too much of a step.
 
-    Lines that have a finding of their own, such as output, are excluded.
+    Lines with another finding, such as output, are excluded.
     """
     row, costliest = row_of("costly_line"), most_uncovered(numbers)
     if costliest is None or cause_of(costliest.call, has_gpu=numbers.uses_gpu) is not None:
@@ -320,7 +319,6 @@ def _unexplained(numbers: RunNumbers) -> float:
 
 
 def _collecting_steps(numbers: RunNumbers) -> int:
-    """Count the steps with a garbage collection; a single one only cleans up after set-up."""
     return sum(
         int(np.count_nonzero(one.own_ns))
         for one in numbers.sections
@@ -331,7 +329,10 @@ def _collecting_steps(numbers: RunNumbers) -> int:
 def _finding(
     id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
 ) -> list[Finding]:
-    """Return the finding of a share of a step or run, if ``share / part`` exceeds the threshold."""
+    """Return the finding of a share of a step or run, if ``share / part`` exceeds the threshold.
+
+    ``part`` is the fraction of the run after set-up, or 1.0.
+    """
     row = row_of(id)
     if not row.holds(share / part):
         return []

@@ -111,17 +111,17 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
 def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers) -> float:
     """Return the share of a step in ``lines`` and in the whole function of line ``most``.
 
-    A loop over the elements of a batch does more with each element than fetch it. A function that
-    also calls a part of the training is not counted as a whole.
+    A loop over the elements of a batch does more with each element than fetch it. If the function
+    also calls a part of the training, only the line counts.
     """
     part = next((part for part in rank.own_parts() if most in part), [])
     return min(rank.share({*lines, *part}), numbers.uncovered)
 
 
 def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
-    """Return the gain: at least 3/4 of the share, because some output may be needed.
+    """Return the gain: at least 3/4 of the share ``won``, because some output may be needed.
 
-    With a GPU, at least half, because another call of the loop may wait for the GPU instead.
+    With a GPU the minimum is half, because another call of the loop may wait for the GPU instead.
     """
     least = _MIN_SAVED_WITH_GPU if has_gpu else _MIN_SAVED
     return Gain(
@@ -130,13 +130,12 @@ def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
 
 
 def _gain_of_copies(share: float) -> Gain:
-    """Return the gain of copies from pinned memory, which run concurrently to the step."""
     high = min(share, 1 - share)
     return Gain(low=high / 2, high=high)
 
 
 def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
-    """Return the most frequent kind of a line's calls; None if unknown, or within a DataLoader."""
+    """Return the kind of most samples of a line; None if unknown, or if a DataLoader called it."""
     if line.within == "loading":
         return None
     calls = rank.calls[line]

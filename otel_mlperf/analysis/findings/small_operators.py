@@ -113,7 +113,7 @@ class _Single(NamedTuple):
 
     @property
     def least(self) -> float:
-        """Return the overhead share from which an operation is small; infinity: none is small."""
+        """Return the minimum overhead share of small operations, infinity without single items."""
         if self.selects >= _SELECTS:
             return _MIN_SHARE_SELECTED
         is_loop = self.calls >= _CALLS or self.reuse >= _REUSED
@@ -171,9 +171,9 @@ def _is_backward_seen(numbers: RunNumbers) -> bool:
 
 
 def _share_of_passes(numbers: RunNumbers) -> float:
-    """Return the share of a step that forward and backward cost.
+    """Return the share of a step in forward and backward passes.
 
-    Without a section around the backward pass, the result is an upper bound, because it includes
+    If no section covers the backward pass, the result is an upper bound, because it includes
     untracked time that was not sampled in other lines of the user's program.
     """
     steps = numbers.summary.steps
@@ -238,8 +238,9 @@ def _finding(
 def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
     """Return the share of a step that larger operations save.
 
-    Single items spend most of their time on overhead. Otherwise the gain is the overhead plus a
-    part of the computation, which is faster in larger operations.
+    ``computing`` is the share of both passes, ``share`` its part of overhead. Single items are
+    mostly overhead. Other models save overhead and a part of the computation, which is faster in
+    larger operations.
     """
     if is_single:
         return Gain(low=_MIN_SAVED_OF_SINGLE * computing, high=computing)
@@ -247,7 +248,7 @@ def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
 
 
 def _line(numbers: RunNumbers, rank: int) -> str:
-    """Return the line under which most model time was sampled; empty if unknown."""
+    """Return the line of the model with most samples on a rank; empty if unknown."""
     for lines in read_stack_lines(numbers.store):
         called = [line for line in lines.calls if line.within == "torch"]
         if lines.rank == rank and called:

@@ -1,6 +1,6 @@
 """Stack samples of the main thread in steps, by line of the user's program and called function.
 
-*Own* lines are those that no library called and that mostly do not call torch.
+*Own* lines are lines that no library called and that mostly do not call torch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Call in which a line was sampled."""
+    """Call that a line was executing when the line was sampled."""
 
     name: str
     """Name of the call as written in the line; empty: the sample was in the line, outside calls."""
@@ -69,11 +69,11 @@ class StackLines:
         self._own_weight = 1.0
 
     def lift_own_lines(self, uncovered: float) -> None:
-        """Raise the weight of ``own_lines`` until their share is ``uncovered``, if it is lower.
+        """Raise the weight of ``own_lines`` until their share is at least ``uncovered``.
 
         ``uncovered`` is the untracked share of a step. Own lines are sampled too rarely, because
-        the sampler waits for the GIL, which torch calls release, but Python code keeps for 5 ms. In
-        short steps the next torch call is therefore sampled instead.
+        the sampler waits for the GIL, which torch calls release and Python code keeps for 5 ms. In
+        short steps the next torch call is sampled instead.
         """
         lines = self.own_lines()
         own = self.share(lines)
@@ -83,8 +83,8 @@ class StackLines:
     def own_lines(self) -> list[Line]:
         """Return the lines that no library called and that were mostly sampled outside torch calls.
 
-        Calls without a name count as own: iteration over a tensor runs in torch, but the line
-        contains no call. Builtins that format a tensor count as own, too.
+        A sample outside any call counts as own: iteration over a tensor runs in torch, but the line
+        contains no call. A builtin that formats a tensor counts as own, too.
         """
         return [
             line
@@ -96,7 +96,7 @@ class StackLines:
     def own_parts(self) -> list[list[Line]]:
         """Return own lines grouped by function.
 
-        If a function also has other lines, such as a training loop, each of its lines is a group.
+        If a function, such as a training loop, also has other lines, each own line is a group.
         """
         own = self.own_lines()
         loops = {(line.file, line.function) for line in self.calls if line not in own}
@@ -123,7 +123,6 @@ def _is_own(call: Call) -> bool:
 
 
 def _function(qualified: str) -> str:
-    """Return the name without comprehensions and lambdas; ``<module>`` if nothing remains."""
     return _INLINE.sub("", qualified) or "<module>"
 
 
@@ -158,7 +157,7 @@ class Costliest(NamedTuple):
 
 @once_a_run
 def most_uncovered(numbers: RunNumbers) -> Costliest | None:
-    """Return the costliest function or line of the user's program; None: all cost too little."""
+    """Return the user's costliest function or line; None if all cost too little."""
     known = [
         (rank.share(lines), rank, lines)
         for rank in lifted_stack_lines(numbers)
@@ -174,10 +173,10 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
 
 
 def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
-    """Return the share of the function that likely costs most time outside steps, and its line.
+    """Return the share and the costliest line of a function that costs much time outside steps.
 
-    ``metric`` selects the stack samples: those between steps or those before the first step. The
-    result is 0.0 and an empty text if no function has over a quarter of the samples.
+    ``metric`` selects samples between steps or before the first step. The first function with over
+    a quarter of a rank's samples counts; without one, return 0.0 and an empty text.
     """
     for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()
@@ -188,7 +187,7 @@ def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float,
 
 
 def ending_with(share: float, line: str, *, of: str) -> str:
-    """Return the end of a summary for a result of ``costliest_outside``; empty without a line."""
+    """Return the end of a summary: the share of ``line`` in ``of``; empty if no line is known."""
     return f"; {share:.0%} of {of} likely in {line}" if line else ""
 
 

@@ -74,8 +74,8 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
 def _start_ns(series: StepSeries, early_ns: float) -> float:
     """Return the step time in ns at the start of the run, before any drift.
 
-    If the very first steps are longer than the first third (``early_ns``), because caches and
-    clocks were not warm, the first third counts.
+    The result is at most ``early_ns``, the mean of the first third: the very first steps may be
+    slower, because caches and clocks are not warm.
     """
     begin = estimate_mean(series.durations_ns[: len(series.numbers) // _START_DIVISOR], TRIMMED)
     return min(early_ns, begin.value)
@@ -84,11 +84,12 @@ def _start_ns(series: StepSeries, early_ns: float) -> float:
 def _wait_correction(numbers: RunNumbers, series: StepSeries, third: int) -> float:
     """Return the factor that removes the effect of CPU waits from the slowdown of late steps.
 
-    1.0 if waits are unknown; 0.0 if they exceed ``_MAX_WAITED``. ``third`` is a third of the steps.
+    The result is 1.0 if waits are unknown, 0.0 if they exceed ``_MAX_WAITED``. ``third`` is a third
+    of the steps.
 
-    The factor is cubed: threads that compute together progress only while all have a CPU, and
-    frequent synchronization multiplies the loss. Two threads with half of the CPUs each took 5.5
-    times as long for a step of 42 ms.
+    The factor is cubed, because threads that compute together progress only while all have a CPU,
+    and frequent synchronization multiplies the loss. Two threads with half of the CPUs each took
+    5.5 times as long for a step of 42 ms.
     """
     early = waits_of_steps(numbers, *_steps(series, slice(third)))
     late = waits_of_steps(numbers, *_steps(series, slice(len(series.numbers) - third, None)))
@@ -100,7 +101,7 @@ def _wait_correction(numbers: RunNumbers, series: StepSeries, third: int) -> flo
 
 
 def _series(numbers: RunNumbers) -> StepSeries | None:
-    """Return the steps of the main phase to evaluate; None if they are too few.
+    """Return the steps of the main phase to evaluate; None if there are too few.
 
     With a GPU, steps in which the host runs ahead and steps near profiler windows are excluded.
     """
@@ -113,10 +114,10 @@ def _series(numbers: RunNumbers) -> StepSeries | None:
 
 
 def _outside_windows(numbers: RunNumbers, series: StepSeries) -> StepSeries:
-    """Return the steps after the last profiler window or, if too few, those before the first.
+    """Return the steps after the last profiler window or, if too few, before the first window.
 
-    CUPTI continues to observe each launch after a window has ended: steps of 27 ms took 33 ms on an
-    H100.
+    Steps between windows are excluded, because CUPTI continues to observe each launch after a
+    window: steps of 27 ms took 33 ms on an H100.
     """
     steps = numbers.summary.steps
     ((first, last),) = numbers.store.rows(

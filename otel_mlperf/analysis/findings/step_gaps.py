@@ -1,9 +1,9 @@
 """Finding of time between steps that no section explains, and time around checkpoints.
 
 At the end of an epoch a loop may count, plot or reload data before the next epoch. Time in sections
-is excluded, because it has its own row or finding. Around a checkpoint, the user's program may
-rename the file, remove the previous one or copy it. If a gap contains no other span than
-checkpoints, all of its time except the saving is attributed to work around the checkpoint.
+is excluded, because another row or finding covers that time. Around a checkpoint, the user's
+program may rename the file, remove the previous one or copy it. If a gap contains no other span
+than checkpoints, all of its time except the saving is attributed to work around the checkpoint.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _AROUND: Final = f"""WITH {GAPS},
 def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
     """Return the time in ns per rank around all checkpoints outside steps.
 
-    It is the median over gaps without other spans, times the number of checkpoints; 0.0 if such
-    gaps are too few.
+    The result is the number of checkpoints times the median time of gaps that contain no other
+    spans; 0.0 if there are too few such gaps.
     """
     summary = numbers.summary
     saved = sum(one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)

@@ -41,7 +41,7 @@ _MIN_EXPLAINED: Final = 0.5
 def find_stragglers(numbers: RunNumbers) -> list[Finding]:
     """Return one finding per rank whose own work takes far longer than that of the other ranks.
 
-    Ranks with more data than the other ranks are excluded, because they have another finding.
+    Ranks with more data than the other ranks are excluded, because another finding covers them.
     """
     steps = numbers.summary.steps
     if steps is None or numbers.summary.rank is not None:
@@ -68,10 +68,10 @@ class _CpuExcess(NamedTuple):
 
 
 def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
-    """Return the CPU excess by rank; empty if a rank's CPU shares are unknown.
+    """Return the CPU excess by rank; empty if the CPU shares of a rank are unknown.
 
-    A rank that works longer also waits longer for a CPU. The normal wait per second of work is that
-    of the rank that waits least.
+    A rank that works longer also waits longer for a CPU. As the normal wait per second of work, the
+    wait of the rank that waits least is used.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or not ranks or len(ranks) != len(steps.ranks):
@@ -88,9 +88,9 @@ def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
 def _is_work(
     more_ns: Mapping[str, float], moved: _CpuExcess | None, steps: StepFigures, *, is_ddp: bool
 ) -> bool:
-    """Return whether enough of a rank's excess is its own work and not a wait.
+    """Return whether enough of a rank's excess ``more_ns`` is its own work and not a wait.
 
-    ``more_ns`` is the excess by section, ``moved`` the CPU excess (None: unknown).
+    ``moved`` is the CPU excess (None: unknown). With ``is_ddp``, the forward pass may be a wait.
     """
     more = sum(more_ns.values()) / steps.mean_ns
     if moved is not None and more - moved.waits < row_of("straggler").min_step_share:
@@ -138,10 +138,11 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
 
 
 def _certainty(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> int:
-    """Return how certain it is that a rank's excess is its own work: 0 (uncertain) to 2.
+    """Return the certainty that a rank's excess is the rank's own work: 0 (uncertain), 1 or 2.
 
-    Ranks that step together take equally long: if one works longer, another one waits. The category
-    of the longest section decides. Untracked time (0) may contain a collective.
+    Ranks that step together take equally long: if one rank works longer, another rank waits.
+    Therefore the category of the longest section decides. Untracked time (0) may contain a
+    collective.
     """
     most = _longest(more_ns)
     if most == UNTRACKED:
@@ -190,10 +191,10 @@ def _gain(
 ) -> Gain:
     """Return the wait that the other ranks save if this rank is as fast as the median.
 
-    Steps of all ranks take equally long, because the other ranks wait in their backward passes for
-    this rank's excess. Its excess in its own backward pass adds to that wait. This part is unknown:
-    between zero and the relative excess of its forward pass. If the CPU work of the main thread is
-    known, it determines the gain, because waiting ranks do no work.
+    All ranks' steps take equally long, because the other ranks wait in the backward pass for this
+    rank's excess ``more_ns``. An excess in its own backward pass adds to that wait, but is unknown:
+    between zero and the relative excess of the forward pass. If CPU work (``moved``) is known, it
+    determines the gain, because waiting ranks do no work.
     """
     least = most = sum(more_ns.values()) / steps.mean_ns
     most += _hidden_ns(rank, more_ns, steps) / steps.mean_ns

@@ -50,7 +50,7 @@ WHERE phase = $phase AND name = $backward AND n > 0 GROUP BY rank"""
 
 
 def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank whose latest autograd graph had anomaly detection."""
+    """Return one finding for the first rank with anomaly detection in its latest autograd graph."""
     steps, row = numbers.summary.steps, row_of("anomaly_detection")
     on = [rank for rank, is_on in numbers.latest(names.AUTOGRAD_ANOMALY).items() if is_on]
     operations = _per_step(numbers, names.GRAPH_NODES) if on else {}
@@ -76,7 +76,7 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank whose GPU could run the model's products in TF32."""
+    """Return one finding for the first rank that would save enough by float32 products in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
     counted = _per_step(numbers, names.GRAPH_FLOAT32)
     if steps is None or not counted:
@@ -111,10 +111,10 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
 
 
 def _per_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
-    """Return a per-pass metric times the backward passes per step, by rank.
+    """Return by rank the value per pass times the backward passes per step.
 
-    Empty if steps are too few, or no pass has the metric. Without sections of backward passes, one
-    pass per step is assumed.
+    The result is empty if steps are too few or no pass has the metric. Without sections of backward
+    passes, one pass per step is assumed.
     """
     steps, latest = numbers.summary.steps, numbers.latest(metric)
     if steps is None or steps.count < _MIN_STEPS or not any(latest.values()):
@@ -187,7 +187,7 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_varied(elements: NDArray[np.float64], compiled: NDArray[np.intp]) -> bool:
-    """Return whether batch sizes vary throughout; if unknown: whether a compilation came early."""
+    """Return whether batch sizes vary; if sizes are unknown, whether a compilation came early."""
     known = elements[~np.isnan(elements)]
     if len(known) < len(elements):
         return bool(compiled[0] < _SOON)

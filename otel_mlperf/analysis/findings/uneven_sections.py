@@ -1,4 +1,4 @@
-"""Findings of sections whose time varies from step to step so much that the slow calls cost time.
+"""Findings of sections with times that vary so much between steps that the slow calls cost time.
 
 Variation caused by the machine is excluded: steps are occasionally longer if threads wait for CPUs,
 a hypervisor steals CPU time, or other processes use the CPUs.
@@ -29,7 +29,7 @@ _ELSEWHERE: Final = (names.DATA_LOADING, names.GARBAGE_COLLECTION, names.COMPILE
 
 
 def find_uneven_sections(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per section whose p95 far exceeds its median.
+    """Return one finding per section with a p95 far above its median.
 
     The mean excess over the median must also reach the minimum share of a step.
     """

@@ -1,4 +1,4 @@
-"""Finding of a rank with more data than the other ranks, which wait for it.
+"""Finding of a rank with more data than the other ranks, which therefore wait.
 
 The rank has more data in each step (larger batches, longer samples) or overall (more batches). The
 finding refers to the rank with more data, not to the ranks that wait.
@@ -33,13 +33,13 @@ class _Amount(NamedTuple):
 
     @property
     def times(self) -> float:
-        """Return the largest amount as a multiple of the median (of two ranks: the smaller)."""
+        """Return the largest amount as a multiple of the median; with two ranks, of the smaller."""
         usual = median_low(self.by_rank.values())
         return self.by_rank[self.most] / usual if usual else 0.0
 
     @property
     def spare(self) -> float:
-        """Return the excess of the largest amount over the mean, as a fraction of that amount."""
+        """Return the excess of the largest amount over the mean, divided by the largest amount."""
         return 1.0 - mean(self.by_rank.values()) / self.by_rank[self.most]
 
 

@@ -1,4 +1,4 @@
-"""Live state of the ranks on this node, read from their journals."""
+"""Live state of the ranks on this node, read from the ranks' journals."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
-    """Return the live state of this node's ranks by rank, without ranks of other users.
+    """Return the live state of each running rank on this node, by rank.
 
-    ``now_ns`` is the Unix time. Ranks whose process has ended are omitted.
+    Ranks of other users are omitted. ``now_ns`` is the Unix time.
     """
     by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
@@ -101,7 +101,7 @@ def _folders(run: RunFolder) -> tuple[str, str]:
 
 
 def look_at(journal: JournalReader, shift_ns: int) -> Looked:
-    """Return the state of one journal; ``shift_ns`` is the current Unix minus monotonic time."""
+    """Return the live state of one rank; ``shift_ns`` is Unix time minus monotonic time."""
     rows = journal.ring.newest(_MAX_ROWS)
     entries = journal.new_entries()  # after the rows: contains all of their names
     section, open_ns = _innermost(journal, entries)
@@ -120,10 +120,10 @@ def look_at(journal: JournalReader, shift_ns: int) -> Looked:
 
 
 def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[str, int | None]:
-    """Return name and age in ns of the innermost open section of the main thread.
+    """Return the name of the main thread's innermost open section, and its age in ns.
 
-    The main thread is that of the oldest open section, which is the run. An empty name and None if
-    no section is open.
+    The main thread is the thread of the oldest open section, which is the run. If no section is
+    open, the name is empty and the age None.
     """
     table = journal.open_sections()
     if not len(table):
@@ -135,7 +135,7 @@ def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[s
 
 
 def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[str, list[StepSeen]]:
-    """Return the phase of the newest steps and its last steps; training precedes other phases."""
+    """Return the phase of the newest steps (training takes precedence) and its last steps."""
     sections = rows_of_kind(rows, Kind.SECTION)
     of_step = np.isin(sections["name"], _numbers(entries, names.STEP))
     own = sections[of_step & (sections["span"] == sections["root"])]
@@ -168,7 +168,7 @@ def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[st
 
 
 def _waited(entries: dict[int, list[Any]], sections: Rows, steps: Rows) -> dict[int, int]:
-    """Return the data wait on each step's own thread in ns, by the step's span id."""
+    """Return the data wait of each step on the step's own thread in ns, by span id of the step."""
     tracks = dict(zip(steps["span"].tolist(), steps["track"].tolist(), strict=True))
     waits = sections[np.isin(sections["name"], _numbers(entries, names.DATA_LOADING))]
     # A nested wait is already included in the outer one.

@@ -1,6 +1,6 @@
 """Latest readings of a run's GPUs, memory and CPUs.
 
-Readings are those that the agent last published next to the journals, or those of the run folder.
+The source is what the agent last published next to the journals, or the run folder.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 def find_devices(values: Iterable[Value]) -> list[DeviceNow]:
-    """Return the latest readings of each GPU, GPUs of ranks first; MIG instances are excluded."""
+    """Return the latest readings of each GPU, without MIG instances; GPUs of ranks come first."""
     devices: dict[str, DeviceNow] = {}
     for rank, metric, labels, value in values:
         if metric not in _OF_DEVICES or not _is_of_a_whole_gpu(labels):
@@ -89,7 +89,7 @@ def _is_of_a_whole_gpu(labels: dict[str, Any]) -> bool:
 
 
 def find_usage(values: Iterable[Value]) -> dict[int, Usage]:
-    """Return the resource use by rank; readings of the node are ignored."""
+    """Return the resource use by rank; readings that belong to no rank are ignored."""
     by_rank: dict[int, Usage] = {}
     shares: dict[int, float] = {}
     limits: dict[int, float] = {}

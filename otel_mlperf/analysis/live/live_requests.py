@@ -113,5 +113,4 @@ def _together(name: str, seen: list[RequestsSeen]) -> RequestsNow:
 
 
 def _exact(took: list[int], share: float) -> int | None:
-    """Return the quantile by nearest rank of a sorted list; None if the list is empty."""
     return took[math.ceil(share * len(took)) - 1] if took else None

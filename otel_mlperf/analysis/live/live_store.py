@@ -110,7 +110,7 @@ def _steps(store: Store, phase: str) -> list[tuple[int, StepSeen]]:
 
 
 def _readings(store: Store) -> list[tuple[Value, int]]:
-    """Return the newest value and time of each displayed series, without series that ended."""
+    """Return the newest value and its Unix time for each displayed series that has not ended."""
     rows = store.rows(
         "SELECT rank, name, labels, arg_max(value, time_ns), max(time_ns) AS at FROM readings "
         "WHERE name IN (SELECT unnest($asked)) "

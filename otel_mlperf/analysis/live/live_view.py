@@ -1,8 +1,8 @@
 """Live view of a run, or its final state, merged from journals and the run folder.
 
-Ranks on this node are read from their journals, so their state is current and requires neither
-agent nor server. Other ranks, GPUs and a finished run are read from the run folder, as far as it
-contains them.
+Ranks on this node are read from their journals, so the state of these ranks is current and requires
+neither agent nor server. Other ranks, GPUs and a finished run are read from the run folder, as far
+as they are stored there.
 """
 
 from __future__ import annotations
@@ -267,9 +267,9 @@ def _waited(steps: list[StepSeen]) -> float | None:
 def _rates(steps: dict[int, list[StepSeen]], at_ns: int) -> _Rates:
     """Return the rates per second at the Unix time ``at_ns``; ``steps`` are the last steps by rank.
 
-    A rank's rate is the amount in its recent steps divided by the time since the start of the first
-    of them. So the rate of a hanging rank decreases steadily. Step rates are averaged over ranks,
-    because each rank executes all steps. Samples, tokens and operations are summed.
+    A rank's rate is the amount in its recent steps divided by the time since the first of these
+    steps started. Therefore the rate of a hanging rank decreases steadily. Step rates are averaged
+    over ranks, because each rank executes all steps. Samples, tokens and operations are summed.
     """
     rates: list[float] = []
     sums: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """Histograms of durations: of steps, and of calls of the sections with most time.
 
 Bars are equally wide in the logarithm of the duration, so that a few long calls do not compress the
-other bars. The steps are those of the summary's figures, on all ranks.
+other bars. The same steps as in the summary's figures are used, on all ranks.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def read_histograms(
 ) -> list[DurationHistogram]:
     """Return histograms of the steps, then of the sections with most time.
 
-    Steps and sections with too few durations have no histogram. ``has_warm_up`` excludes the first
-    step.
+    Steps and sections with too few durations have no histogram. The first step is excluded if
+    ``has_warm_up``. Without ``steps``, only sections are returned.
     """
     found = []
     if steps is not None:
@@ -66,10 +66,6 @@ def read_histograms(
 def _histogram(
     name: str, place: str, scale: int, by_index: Mapping[int, int], *, in_step: bool
 ) -> DurationHistogram:
-    """Merge exponential buckets of ``scale`` into at most ``_MAX_BARS`` bars.
-
-    ``by_index`` contains the count of each bucket.
-    """
     filled = [index for index, count in by_index.items() if count]
     low, high = min(filled, default=0), max(filled, default=0)
     halvings = 0

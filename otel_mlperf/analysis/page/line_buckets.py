@@ -185,7 +185,6 @@ def _chart(
 
 
 def _together(lines: list[Line]) -> Line:
-    """Merge lines into one line: per bucket the mean of the means, the minimum and the maximum."""
     pieces: dict[int, list[tuple[float, float, float]]] = {}
     for line in lines:
         for at, *point in zip(line.time_ns, line.min, line.mean, line.max, strict=True):

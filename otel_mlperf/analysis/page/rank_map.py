@@ -2,7 +2,7 @@
 
 The steps of a run are divided into as many buckets as the map has columns. The map contains every
 rank's mean for each bucket. A rank that is always slow is visible as a row, and a time at which all
-ranks were slow as a column. The steps are those of the summary's figures.
+ranks were slow as a column. The same steps as in the summary's figures are used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUP BY rank, piece ORDER BY rank, piece"""
 
 
 class RankMap(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean steps by rank and bucket; each row of the means has one entry per bucket."""
+    """Mean step times by rank and bucket; each row of the means has one entry per bucket."""
 
     ranks: list[int]
     """Ranks, ascending."""
@@ -48,10 +48,7 @@ class RankMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_rank_map(store: Store, steps: StepFigures, *, has_warm_up: bool) -> RankMap | None:
-    """Return the rank map; None for a run of one rank, or without steps.
-
-    ``has_warm_up`` excludes the first step.
-    """
+    """Return the rank map, without the warm-up; None if the run has one rank or no steps."""
     if len(steps.ranks) < 2:
         return None
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}

@@ -2,7 +2,7 @@
 
 Steps are ordered by start, and consecutive steps share a bucket. A bucket's minimum, mean and
 maximum are exact, over all of its steps on all ranks. In a run of few steps each bucket contains
-one step. The steps are those of the summary's figures.
+one step. The same steps as in the summary's figures are used.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class StepBuckets(msgspec.Struct, frozen=True, kw_only=True):
 def read_step_buckets(
     store: Store, steps: StepFigures, *, has_warm_up: bool, most: int = MOST
 ) -> StepBuckets | None:
-    """Return at most ``most`` buckets of the steps in the summary's figures; None without steps.
+    """Return at most ``most`` buckets of steps; None if no step was evaluated.
 
-    ``has_warm_up`` excludes the first step.
+    The first step is excluded if ``has_warm_up``.
     """
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}
     sql = f"{CHOSEN} SELECT count(DISTINCT (restart, n)) FROM chosen"

@@ -1,8 +1,8 @@
 """Grid of wall-clock periods of equal length over a run.
 
-Periods start at local midnight of the day on which the run started, and at every multiple of their
-length after it: hourly periods start at full hours. The UTC offset at the run's start applies
-throughout, so that all periods have equal length when summer time starts or ends.
+Periods start at local midnight of the day on which the run started, and at every multiple of the
+period length after midnight: hourly periods start at full hours. The UTC offset at the run's start
+applies throughout, so that all periods have equal length when summer time starts or ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Grid(NamedTuple):
     periods: int
 
     def begin_ns(self, number: int) -> int:
-        """Return the start of the period with that number, as Unix time."""
+        """Return the start of period ``number``, as Unix time."""
         return self.origin_ns + number * self.every_ns
 
 

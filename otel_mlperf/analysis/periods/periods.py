@@ -111,11 +111,11 @@ def read_periods(
 ) -> Periods:
     """Return the stored figures of a run, by periods of ``every_ns``, a multiple of a minute.
 
-    ``rank`` None: all ranks; ``phase`` None: the steps of the main phase, and requests.
+    ``rank`` None means all ranks; ``phase`` None means steps of the main phase, and requests.
 
     Raises:
-        NoSuchRun: no process of that rank is known.
-        NoSuchPhase: the run has no steps of that phase, or no requests.
+        NoSuchRun: no process of rank ``rank`` is known.
+        NoSuchPhase: the run has no steps of phase ``phase``, or no requests.
         UsageError: there are too many periods.
         StoreError: a file of the run cannot be read.
     """

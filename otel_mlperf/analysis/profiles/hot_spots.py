@@ -2,7 +2,8 @@
 
 Profiled calls of all ranks and processes are summed by section. Functions of profiler windows with
 stacks are summed by name, without the time of PyTorch's operators inside them and without this
-package's own functions. Growth is the memory of a process in addition to that at an earlier point.
+package's own functions. Memory growth is the difference between the memory of a process and the
+memory at an earlier time.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class WindowFunctions(NamedTuple):
 
 
 def read_window_functions(store: Store, section: str | None = None) -> WindowFunctions | None:
-    """Return the Python functions of all profiler windows; None if no window has any.
+    """Return the Python functions of all profiler windows; None if the windows contain none.
 
-    If ``section`` is given, only functions that spent most of their time in that section.
+    If ``section`` is given, functions that spent most time in other sections are omitted.
     """
     ((windows, ranks, duration_ns),) = store.rows(_WINDOWS)
     if not windows:
@@ -119,7 +120,7 @@ class HotRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
 
 
 def find_hot(run: RunFolder, section: str | None = None, rank: int | None = None) -> HotRun:
-    """Return the profiles of a run, or only those of one section or one rank."""
+    """Return the profiles of a run, or only those of one ``section`` or ``rank``."""
     groups: dict[tuple[str, str, Kind], list[ProfiledCall]] = defaultdict(list)
     for call in read_calls(run.path):
         if section in (None, call.section) and rank in (None, call.rank):

@@ -45,8 +45,8 @@ class Whole(NamedTuple):
 def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts]) -> list[KernelRow]:
     """Return the rows of the kernels table, longest first; streams are sorted by busy time.
 
-    ``rows`` are the totals to group by ``by``; the shares are relative to ``of``. Empty if no
-    recorded work has such a group.
+    ``by`` is the grouping; shares are relative to ``of``; ``windows`` distinguish equally named
+    steps. The result is empty if no recorded work has such a group.
     """
     if by == "stream":
         return _streams(rows, windows)
@@ -71,9 +71,9 @@ def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts])
 
 
 def choose_rows(kernels: Kernels, top: int | None) -> Kernels:
-    """Return the kernels with only the first ``top`` rows (None: all), and sums of the other rows.
+    """Return the kernels with only the first ``top`` rows (None: all rows) and two sums.
 
-    ``more`` is the sum of the remaining rows, ``together`` that of all rows.
+    ``more`` is the sum of the omitted rows, ``together`` the sum of all rows.
     """
     rows = kernels.rows
     more = rows[len(rows) if top is None else top :]
@@ -96,10 +96,10 @@ def _add_up(rows: Sequence[KernelRow], by: str) -> RowsTogether:
 
 
 def rows_of(rows: WindowTables, by: By, *, is_device: bool) -> list[TotalRow]:
-    """Return the totals of one grouping.
+    """Return the totals grouped by ``by``.
 
-    Sections, phases and steps have totals for the host and for devices: with ``is_device``, return
-    those for devices.
+    Sections, phases and steps have separate totals for the host and for devices: ``is_device``
+    selects the totals for devices.
     """
     mine = [row for row in rows.totals if row.what == by]
     if by in _PLACES:
@@ -108,7 +108,7 @@ def rows_of(rows: WindowTables, by: By, *, is_device: bool) -> list[TotalRow]:
 
 
 def count_groups(rows: WindowTables, *, is_device: bool) -> dict[str, int]:
-    """Return the number of named rows of each grouping."""
+    """Return the number of distinct names in each grouping; ``is_device`` as in ``rows_of``."""
     return {
         what: len({row.name for row in rows_of(rows, what, is_device=is_device)} - {""})
         for what in BY
@@ -116,7 +116,7 @@ def count_groups(rows: WindowTables, *, is_device: bool) -> dict[str, int]:
 
 
 def _distinguished(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> list[TotalRow]:
-    """Add rank or trace to the names of equally named steps of several windows."""
+    """Append rank or trace to the names of steps if different steps have the same name."""
     traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
     of_rank = grouped(steps, ("name", "rank"))
@@ -133,9 +133,10 @@ def _distinguished(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> lis
 
 
 def _row(rows: list[TotalRow], measured: str, whole: int, nameless: str) -> KernelRow:
-    """Return the row of one name, with the section that has most of its time in all windows.
+    """Return the sum of the rows of one name, with the section that contains most of the time.
 
-    The share is the column ``measured`` divided by ``whole``; ``nameless`` replaces an empty name.
+    The row's share is the sum of the column ``measured`` divided by ``whole``; ``nameless``
+    replaces an empty name.
     """
     first = rows[0]
     # Quantiles of several windows cannot be merged: only a single window has them.
@@ -165,15 +166,15 @@ def _row(rows: list[TotalRow], measured: str, whole: int, nameless: str) -> Kern
 
 
 def device_figures(rows: list[StreamRow], keys: tuple[str, ...]) -> list[DeviceFigures]:
-    """Return the figures of each device or stream, grouped by ``keys``."""
+    """Return the figures of each device or stream, by the columns ``keys``."""
     parts = grouped(rows, keys)
     return [added(parts[key], parts[key][0]) for key in sorted(parts)]
 
 
 def added(rows: list[StreamRow], only: StreamRow | None) -> DeviceFigures:
-    """Sum figures of several windows, devices or streams.
+    """Return the sums of the figures of several windows, devices or streams.
 
-    ``only``: a row with the rank, device and stream of all rows; None if these differ.
+    ``only`` is a row with the rank, device and stream that all rows share; None if these differ.
     """
     single = rows[0] if len(rows) == 1 else None
     delays = [row.delay_max_ns for row in rows if row.delay_max_ns is not None]
@@ -212,13 +213,13 @@ def _streams(rows: WindowTables, windows: Sequence[WindowFacts]) -> list[KernelR
 
 
 def busy_of(devices: Iterable[DeviceFigures]) -> int | None:
-    """Return the sum of the devices' busy times in ns; None without devices."""
+    """Return the sum of the devices' busy times in ns; None if there are no devices."""
     times = [device.busy_ns for device in devices]
     return sum(times) if times else None
 
 
 def grouped(rows: Iterable[_Row], keys: tuple[str, ...]) -> dict[tuple[Any, ...], list[_Row]]:
-    """Group rows by their values in the columns ``keys``."""
+    """Group rows by the values of the columns ``keys``."""
     groups: dict[tuple[Any, ...], list[_Row]] = defaultdict(list)
     for row in rows:
         groups[tuple(getattr(row, key) for key in keys)].append(row)

@@ -4,8 +4,8 @@ The input is rows of the tables ``windows``, ``totals``, ``streams``, ``copies``
 ``allocator``, from a run folder or computed from a trace. Counts and times of several windows are
 summed. Quantiles cannot be summed and exist for a single window only. Figures of a step are
 computed from its events, which are stored regardless of the span budget. They are exact, and a part
-of the sums of its window. A memory peak is attributed to the operator and the section that had
-started last and not yet ended.
+of the sums of the step's window. A memory peak is attributed to the operator and the section that
+had started last and not yet ended.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ _Device = tuple[int, int, int]
 
 
 def read_peaks(store: Store) -> dict[_Device, dict[str, str]]:
-    """Return the names ``operator`` and ``section`` at the memory peak of each device.
+    """Return the names of the ``operator`` and ``section`` at the memory peak of each device.
 
-    A name is empty if no operator or section was active.
+    A name is empty if no operator or section ran at that time.
     """
     peaks: dict[_Device, dict[str, str]] = {}
     for rank, restart, device_type, device, time_ns in store.rows(_PEAKS):
@@ -98,7 +98,7 @@ def read_rows(run: RunFolder, rank: int | None = None) -> WindowTables:
     """Return the table rows of all profiler windows of a run, or only of one ``rank``.
 
     Raises:
-        NoSuchWindow: the run, or that rank, has no windows.
+        NoSuchWindow: the run, or ``rank``, has no windows.
         StoreError: a file of the run cannot be read.
     """
     return _read_rows(run, Store(run.path, rank), rank)
@@ -126,7 +126,7 @@ def read_kernels(
 ) -> Kernels:
     """Return the totals of all profiler windows of a run, or only of one ``rank``.
 
-    ``source`` and ``by`` are those of ``find_kernels``.
+    ``source`` and ``by`` have the same meaning as in ``find_kernels``.
 
     Raises:
         NoSuchWindow: the run, or that rank, has no windows.

@@ -1,7 +1,8 @@
 """Steps that profiler windows recorded, and the events that belong to each step.
 
 The events of a recorded step are in the trace of that step. If a step is known only from the
-profiler's annotation ``ProfilerStep#5``, its events are that annotation and its descendants.
+profiler's annotation ``ProfilerStep#5``, the step's events are that annotation and the events
+nested in it.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ def find_profiled(windows: Iterable[WindowRow]) -> list[ProfiledStep]:
 def choose_step(
     known: Sequence[ProfiledStep], number: int, phase: str | None, looked_at: str
 ) -> list[ProfiledStep]:
-    """Return the step of that number on each rank; training takes precedence over other phases.
+    """Return the step with a number on each rank; training takes precedence over other phases.
 
-    ``looked_at`` names the run in the error message. If several restarts have that number, only the
-    newest restart is used.
+    ``phase`` None means any phase. ``looked_at`` names the run in the error message. If several
+    restarts have that number, only the newest restart is used.
 
     Raises:
         NoSuchStep: the step was not profiled; the message lists profiled steps.
@@ -103,7 +104,7 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def read_step_events(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
-    """Return the events of a step on all ranks of ``chosen``, and the sections that contain them.
+    """Return the events of a step on all ranks of ``chosen``, with the sections around them.
 
     ``chosen`` is a result of ``choose_step``.
 
@@ -174,7 +175,7 @@ def _annotated(store: Store, chosen: Sequence[ProfiledStep]) -> StepEvents:
 
 
 def below_annotation(events: _Rows, chosen: Sequence[ProfiledStep]) -> StepEvents:
-    """Return the ``events`` that are annotations with the step's name, and their descendants."""
+    """Return the annotations with the step's name, and all ``events`` nested in them."""
     name = chosen[0].name
     by_id = {row["span_id"]: row for row in events}
     inside: dict[str, bool] = {}

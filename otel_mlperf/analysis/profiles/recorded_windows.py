@@ -1,9 +1,9 @@
 """Profiler windows of a run: stored, pending or left out, and the completeness of the stored ones.
 
 The table ``completeness`` contains the losses within each window. In addition, windows of different
-ranks are compared: they belong together if they have the same number and a step in common.
-(Imported windows have no number.) Steps that are only in another rank's window are a loss of the
-rank's own window, because sums over ranks lack them.
+ranks are compared if they have the same number and a step in common. (Imported windows have no
+number.) Steps that are only in another rank's window are a loss of the rank's own window, because
+sums over ranks lack these steps.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_unknown_rows(store: Store) -> list[UnknownRows]:
 
 
 def read_left_out(store: Store) -> dict[str, int]:
-    """Return by reason how many profiler windows were not recorded, summed over ranks."""
+    """Return the number of unrecorded profiler windows by reason, summed over ranks."""
     rows = store.rows(
         "SELECT name, sum(last)::BIGINT FROM (SELECT name, arg_max(value, time_ns) AS last "
         "FROM readings WHERE list_contains($names, name) GROUP BY name, rank, restart, labels) "
@@ -106,9 +106,9 @@ def is_complete(windows: Sequence[WindowFacts]) -> bool:
 def with_rank_losses(
     windows: Sequence[WindowFacts], numbers: Sequence[int | None]
 ) -> list[WindowFacts]:
-    """Return the windows; steps that only other ranks recorded are added to a window's losses.
+    """Return the windows, with steps that only other ranks recorded added to the losses.
 
-    ``numbers`` contains the number of each window; None if the window was imported.
+    ``numbers`` contains the number of each window; None for an imported window.
     """
     compared = []
     for window, number in zip(windows, numbers, strict=True):

@@ -1,10 +1,11 @@
 """Operators and kernels under each section of a profiled step, summed by name.
 
 An operator's time is its self time, as in the totals of a window: without operators, annotations
-and sections that are nested in it on the same thread. So the operators on a section's thread and
-the time outside all operators sum to the section's self time. Kernels run concurrently to the host:
-their times are device times, summed over streams. Python frames are skipped. Annotations are
-skipped unless an operator encloses them, because they may contain sections.
+and sections that are nested in the operator on the same thread. So the operators on a section's
+thread and the time outside all operators sum to the section's self time. Times of kernels are
+device times, summed over streams, because kernels run concurrently to the host. Python frames are
+skipped. Annotations are skipped unless an operator encloses them, because they may contain
+sections.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, list[Operator]]:
     """Return the operators of each section, by the section's span id.
 
-    Operators on the section's thread come first; within a place, the longest first.
+    Operators on the section's thread come first; within a place, the operator with most time is
+    first.
 
     Args:
         store: tables of the run.
@@ -66,7 +68,7 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
 
 
 def roll_up_operators(events: list[_Row], sections: list[_Row]) -> dict[str, list[Operator]]:
-    """Return the operators by span id of their section; the rows must be sorted by start."""
+    """Return the operators by the section's span id; ``events`` must be sorted by start."""
     return _rolled_up(_Events(events, sections)) if events and sections else {}
 
 
@@ -83,7 +85,7 @@ class _Events:
         self._subtract_nested(sections)
 
     def _counts(self, row: _Row) -> bool:
-        """Return whether an event is listed: operators, calls, and annotations inside operators."""
+        """Return whether to list an event: an operator, a call, or an annotation in an operator."""
         activity = self._activity[row["span_id"]]
         if activity not in _SKIPPED:
             return True
@@ -134,13 +136,12 @@ class _Events:
 
 
 def _is_within(row: _Row, outer: _Row) -> bool:
-    """Return whether ``row`` used time of ``outer``: both ran on the same thread of the host."""
     is_on_host = not (_is_device(outer) or _is_device(row))
     return bool(is_on_host and outer["thread_id"] == row["thread_id"])
 
 
 def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
-    """Return the innermost operator around a section: spans do not record it as the parent."""
+    """Return the innermost operator around a section by time; None if no operator encloses it."""
     around = [
         row
         for row in operators

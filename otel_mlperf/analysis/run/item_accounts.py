@@ -37,7 +37,7 @@ class RunAccount(msgspec.Struct, kw_only=True):
         return self.delivered + self.rolled_up + self.unselected + sum(self.lost.values())
 
     def add(self, other: RunAccount) -> None:
-        """Add the counts of another account, e.g. that of another node."""
+        """Add the counts of another account, such as the account of another node."""
         for name in ("created", "delivered", "rolled_up", "unselected", "pending"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, count in other.lost.items():
@@ -70,7 +70,10 @@ def read_accounts(folder: Path) -> Accounts:
 
 
 def lost(accounts: Accounts) -> int:
-    """Return the number of items of all signals that at least one destination did not receive."""
+    """Return the number of lost items, summed over the signals.
+
+    If several destinations lost items of a signal, the largest loss counts.
+    """
     return sum(
         # All destinations receive the same items: a sum would count an item twice if two lose it.
         max(sum(account.lost.values()) for account in destinations.values())
@@ -86,7 +89,7 @@ def sections_lost(accounts: Accounts) -> int:
 
 
 def pending(accounts: Accounts) -> int:
-    """Return the number of items, counted per server, that have not reached the server yet."""
+    """Return the number of items that have not reached a server yet, summed over servers."""
     return sum(
         account.pending
         for destinations in accounts.values()

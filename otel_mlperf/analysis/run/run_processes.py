@@ -1,4 +1,4 @@
-"""Processes of a run: their lifetimes, outcomes and failures."""
+"""Lifetimes, outcomes and failures of a run's processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def last_of_rank(self) -> list[ProcessRow]:
-        """Return the newest process of each rank, by rank, because earlier ones were restarted."""
+        """Return the newest process of each rank, by rank; earlier processes were restarted."""
         newest = {
             process.rank: process
             for process in sorted(self.all, key=lambda each: (each.restart, each.start_ns))
@@ -51,10 +51,11 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def decisive(self) -> list[ProcessRow]:
-        """Return the processes that determine the outcome: the newest of each rank and its parent.
+        """Return the processes that determine the outcome: each rank's newest and its launcher.
 
-        A program that starts its ranks itself has the rank number of its first rank, and is still
-        running when that rank starts. A process that had ended by then was restarted.
+        A program that starts its ranks itself (the launcher) has the rank number of its first rank,
+        and is still running when that rank's process starts. A process that had ended by then was
+        restarted.
         """
         newest = {process.rank: process for process in self.last_of_rank}
         return [
@@ -82,12 +83,12 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def end_ns(self) -> int:
-        """Return the Unix time of the last end or sign of life of a process; 0: none is known."""
+        """Return the Unix time of the last end or record of a process; 0 if no process is known."""
         return max(map(self.end_of, self.all), default=0)
 
     @property
     def duration_ns(self) -> int:
-        """Return the time in ns from the first start of a process to the last end."""
+        """Return the time in ns from the first start of a process to ``end_ns``."""
         return self.end_ns - min((process.start_ns for process in self.all), default=0)
 
     @property
@@ -100,7 +101,10 @@ class Processes(msgspec.Struct, frozen=True):
         return max(process.end_ns or self.last_ns, process.start_ns)
 
     def failure(self) -> Failure | None:
-        """Return the first abnormal end; None: no failure. Later ends may be consequences."""
+        """Return the first abnormal end; None if there is none.
+
+        Later ends are ignored, because they may be consequences.
+        """
         outcome = self.outcome
         bad = [process for process in self.decisive if process.outcome == outcome]
         if not bad or outcome in (FINISHED, RUNNING, IMPORTED):
@@ -115,7 +119,7 @@ class Processes(msgspec.Struct, frozen=True):
         )
 
     def result(self) -> dict[str, Any]:
-        """Return the values of ``Run.result()`` by name; those of lower ranks take precedence."""
+        """Return the values of ``Run.result()`` by name; values of lower ranks take precedence."""
         merged: dict[str, Any] = {}
         # The lowest rank must be last: its values overwrite those of other ranks.
         for process in reversed(self.last_of_rank):
@@ -136,7 +140,7 @@ def read_processes(store: Store) -> Processes:
 
 
 def no_such_rank(run: RunFolder, rank: int) -> NoSuchRun:
-    """Return the exception for an unknown rank, whose message lists the known ranks."""
+    """Return the exception for an unknown rank, with a message that lists the known ranks."""
     existing = [
         known
         for (known,) in Store(run.path).rows(

@@ -40,7 +40,7 @@ class RunTable:
 
     @property
     def columns(self) -> list[str]:
-        """Return the names of the table's columns; ``docs/reading-runs.md`` describes them."""
+        """Return the names of the table's columns, described in ``docs/reading-runs.md``."""
         return list(self._arrow.column_names)
 
     def to_arrow(self) -> pa.Table:
@@ -81,7 +81,6 @@ class StoredRun:
         return f"<StoredRun {self.name!r} {self.path}>"
 
     def _repr_html_(self) -> str:
-        """Return the notebook rendering: the summary, the findings, and charts."""
         return str(upper("render_run")(self.path))
 
     def steps(self) -> RunTable:

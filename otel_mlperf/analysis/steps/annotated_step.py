@@ -44,10 +44,10 @@ def has_recorded_steps(store: Store) -> bool:
 def read_annotated(
     run: RunFolder, number: int | None, phase: str | None, rank: int | None, *, operators: bool
 ) -> StepFindings | None:
-    """Return the annotated step of that number; None if no trace has annotated steps.
+    """Return the annotated step ``number``; None if no trace has annotated steps.
 
-    If ``number`` is None, return the longest step. With ``operators``, sections include their
-    profiled operators.
+    If ``number`` is None, return the longest step. If ``operators``, sections include profiled
+    operators.
 
     Raises:
         NoSuchStep: no trace contains that step.
@@ -119,7 +119,7 @@ def _rank_step(rank: int, length_ns: int, name: str, events: _Rows, *, operators
 
 
 def _sections(events: _Rows) -> _Rows:
-    """Return the annotations outside operators, each with the enclosing annotation as parent."""
+    """Return the annotations outside operators, with the enclosing annotation as parent."""
     by_id = {row["span_id"]: row for row in events}
     activity = {row["span_id"]: _activity(row) for row in events}
 

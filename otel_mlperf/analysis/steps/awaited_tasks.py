@@ -28,8 +28,9 @@ def read_awaited_share(store: Store, phase: str, *, has_warm_up: bool) -> float:
     """Return the share of the steps' time, 0.0 to 1.0, in which the steps awaited other tasks.
 
     A step that awaits other asyncio tasks, as in asyncio.gather, is in no section itself, but
-    sections of those tasks explain its time. Sections of other threads are excluded, because it is
-    unknown whether the step waited for them. Only steps with sampled spans are evaluated.
+    sections of the other tasks explain the step's time. Sections of other threads are excluded,
+    because it is unknown whether the step waited for them. Only steps with sampled spans are
+    evaluated.
     """
     rows = store.rows(_SECTIONS, phase=phase, first=1 if has_warm_up else 0)
     total = sum({step: duration for step, duration, *_ in rows}.values())

@@ -1,11 +1,11 @@
 """Estimates of mean durations with standard errors, and confidence intervals of their ratio.
 
-Steps are not independent: a slow moment of the machine affects several of them. Therefore the
-error of a mean is derived from blocks of steps, as in a block bootstrap. The variance of the moving
-block bootstrap of a mean, in the limit of many resamples, has a closed form (Künsch 1989, The
-jackknife and the bootstrap for general stationary observations). No random numbers are drawn, so
-results are reproducible. For a trimmed mean the same formula is applied to its influence values,
-which are the winsorized times (Huber 1981, Robust statistics, section 3.3).
+Steps are not independent: a slow moment of the machine affects several steps. Therefore the error
+of a mean is derived from blocks of steps, as in a block bootstrap. The variance of the moving block
+bootstrap of a mean, in the limit of many resamples, has a closed form (Künsch 1989, The jackknife
+and the bootstrap for general stationary observations). No random numbers are drawn, so results are
+reproducible. For a trimmed mean the same formula is applied to its influence values, which are the
+winsorized times (Huber 1981, Robust statistics, section 3.3).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """Confidence interval of a relative change: 0.03 is three percent longer."""
+    """Confidence interval of a relative change; a value of 0.03 means 3 % longer."""
 
     ratio: float
     low: float
@@ -65,7 +65,7 @@ def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
 
 
 def _evenness(values: Times) -> float:
-    """Return the fraction of the blocks that counts as independent, at most 1.0.
+    """Return the fraction of the blocks that counts as independent (at most 1.0).
 
     If a few stalls dominate the spread of the values, the observed spread is uncertain. The
     variance of a variance is (kurtosis - 1) / 2 times that of normal values (Cramér 1946,
@@ -85,8 +85,9 @@ def compare_estimates(
 ) -> Interval | None:
     """Return the relative change from ``before`` to ``after``, with its confidence interval.
 
-    None if an estimate is not positive, has no error, or has fewer than ``fewest`` blocks. The
-    interval is that of Student's t on the logarithm of the ratio, with Welch's degrees of freedom.
+    The interval is computed with Student's t on the logarithm of the ratio, with Welch's degrees of
+    freedom. The result is None if an estimate is not positive, has no error, or has fewer than
+    ``fewest`` blocks.
     """
     if before.error is None or after.error is None or min(before.value, after.value) <= 0:
         return None
@@ -100,10 +101,10 @@ def compare_estimates(
 
 
 def block_length(values: Times) -> int:
-    """Return the number of steps per block, from the values' autocorrelation; 1: not correlated.
+    """Return the number of steps per block; 1 if the values are not correlated.
 
-    After Politis and White (2004, Automatic block-length selection for the dependent bootstrap,
-    with the correction of 2009), for circular blocks.
+    The method is that of Politis and White (2004, Automatic block-length selection for the
+    dependent bootstrap, with the correction of 2009), for circular blocks.
     """
     count = len(values)
     deviations = values - values.mean()
@@ -133,7 +134,7 @@ def block_length(values: Times) -> int:
 
 
 def _first_run(is_small: NDArray[np.bool_], run: int) -> int:
-    """Return the number of lags before the first ``run`` small ones in a row, or of all lags."""
+    """Return the number of lags before ``run`` consecutive small lags, or of all lags."""
     for before in range(len(is_small) - run + 1):
         if is_small[before : before + run].all():
             return before

@@ -1,4 +1,4 @@
-"""One sampled request with its spans: the slowest, or one by its id or number."""
+"""One sampled request with its spans: the slowest, or the request with a given id or number."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MAX_LISTED: Final = 10
 def read_request(
     run: RunFolder, wanted: str | None = None, rank: int | None = None, *, operators: bool = True
 ) -> RequestTrace:
-    """Return a request whose spans were sampled, including everything nested in it.
+    """Return a request with sampled spans, including everything nested in the request.
 
     Args:
         run: the run.
         wanted: the id that the user's program assigned, or the number among the sampled requests
-            (from 1, by start time); None: the slowest.
+            (from 1, by start time); None: the slowest request.
         rank: only requests of this rank; None: of all ranks.
         operators: whether to include the profiler's operators under each section.
 

@@ -1,4 +1,4 @@
-"""Slow ranks: ranks whose sections take far longer than the median of the ranks."""
+"""Slow ranks: ranks that take far longer in a section than the median of the ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SLOW: Final = row_of("straggler")
 
 
 def stand_outs(ranks: Sequence[RankFigures], mean_ns: float) -> list[StandOut]:
-    """Return the ranks that take far longer than the median, the largest excess first.
+    """Return the ranks that take far longer in a section than the median, largest excess first.
 
-    In a section, the excess must be at least a certain share of the mean step, ``mean_ns``.
+    The excess must also exceed a certain share of ``mean_ns``, the mean step time.
     """
     excess: dict[int, dict[str, float]] = {}
     for name in dict.fromkeys(name for of_rank in ranks for name in of_rank.sections):

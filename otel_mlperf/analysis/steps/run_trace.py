@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 def find_run_trace(
     run: RunFolder, rank: int | None = None, *, operators: bool = True
 ) -> RunTrace | None:
-    """Return the sections of a run without steps as a tree per rank, of its newest restart.
+    """Return the sections of a run without steps: for each rank, the tree of the newest restart.
 
-    A running run has only sections that have ended. With ``operators``, profiled sections include
-    their operators. None if the run has steps, or if no part of it is stored yet.
+    The trace of a running run contains only sections that have ended. If ``operators``, profiled
+    sections include operators. The result is None if the run has steps, or if no span of the run is
+    stored yet.
 
     Raises:
-        NoSuchRun: no process of that rank is known.
+        NoSuchRun: no process of rank ``rank`` is known.
         StoreError: a file of the run cannot be read.
     """
     if has_recorded_steps(Store(run.path)):

@@ -53,11 +53,11 @@ def read_step(
     """Return the step that the user's program numbered ``number``, on every rank.
 
     If the number was reused, return the newest step. If ``number`` is None, return the slowest step
-    with spans. With ``operators``, the spans of a profiled step include its operators. If a run has
-    no recorded steps, as in imported traces, return a step from a profiler's annotations.
+    with spans. If ``operators``, the spans of a profiled step include operators. If a run has no
+    recorded steps, as in imported traces, return a step from a profiler's annotations.
 
     Raises:
-        NoSuchStep: the phase, or the rank, has no step of that number.
+        NoSuchStep: the phase, or the rank, has no step ``number``.
     """
     store = Store(run.path)
     if not has_recorded_steps(store) and (
@@ -95,7 +95,6 @@ def read_step(
 def _newest_of_number(
     store: Store, phase: str, number: int, rank: int | None
 ) -> list[dict[str, Any]]:
-    """Return the step's row on each rank; of several steps with that number, the newest one."""
     return store.records(
         f"{_STARTED} SELECT * FROM begun WHERE phase = $phase AND number = $number "
         "AND ($rank IS NULL OR rank = $rank) "
@@ -110,9 +109,9 @@ def _newest_of_number(
 def _slowest_kept(
     store: Store, run: RunFolder, phase: str, rank: int | None
 ) -> tuple[int, list[int]]:
-    """Return the number of the slowest step with spans, and the first numbers with spans.
+    """Return the number of the slowest step with spans, and the first few step numbers with spans.
 
-    The warm-up is the slowest step only if no other step has spans.
+    The warm-up is returned as the slowest step only if no other step has spans.
     """
     kept = store.rows(
         f"{_STARTED} SELECT number, max(duration_ns) FROM begun WHERE phase = $phase "

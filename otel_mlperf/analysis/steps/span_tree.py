@@ -23,7 +23,7 @@ _ROLL_UP = "rollup"
 def draw_tree(
     rows: list[dict[str, Any]], under: Mapping[str, list[Operator]], begin_ns: int
 ) -> list[Span]:
-    """Return the spans with their depths, parents before their children.
+    """Return the spans with their depths, parents before children.
 
     Args:
         rows: rows of table ``spans``, sorted by start.
@@ -75,10 +75,7 @@ def _track(row: dict[str, Any]) -> _Track:
 
 
 def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
-    """Return the span's time minus the union of its children on the same track.
-
-    The children ``below`` must be sorted by start.
-    """
+    """Return the time in ns minus the children ``below`` (sorted by start) on the same track."""
     own, cover = row["end_ns"] - row["start_ns"], CoveredTime(row["start_ns"])
     for child in below:
         if _track(child) != _track(row):

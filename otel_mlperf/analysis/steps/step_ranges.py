@@ -1,4 +1,4 @@
-"""Ranges of steps that can be read together, with all of their sections, in limited memory."""
+"""Ranges of steps that are small enough to read all of their sections at once."""
 
 from __future__ import annotations
 

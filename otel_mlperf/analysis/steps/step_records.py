@@ -53,7 +53,7 @@ _Row = dict[str, Any]
 
 
 class StepRows:
-    """Rows of one step on some ranks; all its rows have the same restart, phase and n."""
+    """Rows of one step on some ranks; all ranks have the same restart, phase and n."""
 
     def __init__(self, store: Store, steps: list[_Row]) -> None:
         self._store, self._steps = store, steps
@@ -65,9 +65,9 @@ class StepRows:
         self.marks = self._by_rank(_MARKS, **when, **_extents(steps))
 
     def outside(self, ranks: Iterable[int]) -> Mapping[int, list[tuple[Any, ...]]]:
-        """Return by rank the names of the outermost spans of other traces within the step.
+        """Return by rank the names of spans within the step that belong to other traces.
 
-        Only spans on the step's own thread count.
+        Only outermost spans on the step's own thread count, those with most time first.
         """
         chosen = set(ranks)
         steps = [step for step in self._steps if step["rank"] in chosen]
@@ -94,7 +94,7 @@ def _extents(steps: list[_Row]) -> dict[str, list[int]]:
 
 
 def read_spans(store: Store, roots: list[_Row], *, operators: bool) -> dict[int, list[Span]]:
-    """Return the sampled spans of one trace by rank, parents before their children.
+    """Return the sampled spans of one trace by rank, parents before children.
 
     Args:
         store: tables of the run.

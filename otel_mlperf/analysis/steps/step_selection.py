@@ -34,7 +34,7 @@ _ANYTHING = (
 
 
 class Selected(NamedTuple):
-    """The rows of a whole run, or those of some of its steps and ranks."""
+    """Selection of the rows of a whole run, or of some of its steps and ranks."""
 
     run: RunFolder
     store: Store
@@ -53,13 +53,13 @@ def select(
     numbers: tuple[int, int] | None = None,
     rank: int | None = None,
 ) -> Selected:
-    """Return a selection of the whole run, or of steps: ``numbers`` are the first and the last.
+    """Return a selection of steps: ``numbers`` are the first and the last; None: the whole run.
 
-    A step includes everything in its trace, also events of a profiler window. Numbers refer to
-    training steps; without training, to steps of the first phase.
+    A step includes everything in the step's trace, also events of a profiler window. Numbers refer
+    to training steps; without training, to steps of the first phase.
 
     Raises:
-        NoSuchRun: no process or record of that rank is known.
+        NoSuchRun: no process or record of rank ``rank`` is known.
         NoSuchStep: no step has such a number, or none on that rank.
     """
     store = Store(run.path, rank)
@@ -107,7 +107,7 @@ def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
 def no_such_step(
     store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
 ) -> str:
-    """Return the text of the error for a requested step, with the steps that exist."""
+    """Return the error for a missing step (``number`` None: any sampled one), with known steps."""
     which = f"{phase} step {number}" if number is not None else f"a sampled {phase} step"
     tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""

@@ -45,7 +45,7 @@ SELECT name, min(category) AS category, count(*) AS steps, sum(since)::DOUBLE AS
 
 
 class StepSeries(NamedTuple):
-    """Steps of a phase in their order; all arrays have one entry per step."""
+    """Steps of a phase in step order; all arrays have one entry per step."""
 
     numbers: NDArray[np.int64]
     """Step numbers that the user's program reported."""
@@ -57,7 +57,7 @@ class StepSeries(NamedTuple):
 
 
 class SectionSeries(NamedTuple):
-    """Self time of one section in each step of a series; 0 in a step without the section."""
+    """Self time of one section in each step of a series; 0 if the section is not in a step."""
 
     name: str
     category: str
@@ -85,7 +85,7 @@ def read_step_series(store: Store, phase: str, *, has_warm_up: bool) -> StepSeri
 
 
 def read_section_series(store: Store, phase: str, *, has_warm_up: bool) -> list[SectionSeries]:
-    """Return the sections of the steps of ``read_step_series``, sorted by their start in the step.
+    """Return the sections of the same steps as ``read_step_series``, sorted by start in the step.
 
     Sections concurrent to the steps are excluded.
     """

@@ -48,27 +48,27 @@ def shown_around(name: str, phase: str) -> str:
 
 
 def share_of_passes(steps: StepFigures) -> float:
-    """Return the share of forward and backward in a step, without concurrent sections."""
+    """Return the share of forward and backward passes in a step, without concurrent sections."""
     passes = (names.FORWARD, names.BACKWARD)
     return sum(row.share for row in steps.rows if row.category in passes and not row.beside)
 
 
 def main_phase(store: Store) -> str | None:
-    """Return ``train`` or, without training steps, the phase that started first; None: no steps."""
+    """Return ``train`` or else the phase that started first; None if the run has no steps."""
     rows = store.rows("SELECT phase FROM steps GROUP BY phase ORDER BY min(start_ns)")
     phases = [row[0] for row in rows]
     return names.TRAIN if names.TRAIN in phases else next(iter(phases), None)
 
 
 def count_steps(store: Store, phase: str | None) -> int:
-    """Return the number of a phase's steps on one rank, summed over restarts; 0 for None."""
+    """Return the number of steps of a phase, on any rank and restart; 0 if ``phase`` is None."""
     sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)
 
 
 def last_step(store: Store, phase: str | None) -> int | None:
-    """Return the number of the slowest rank's last finished step; None: no step has finished."""
+    """Return the slowest rank's last finished step number; None if no step has finished."""
     at = "((restart::BIGINT << 40) + n)"
     ((number,),) = store.rows(
         f"SELECT arg_min(number, place) FROM (SELECT max({at}) AS place, "
@@ -89,10 +89,10 @@ def count_profiled(store: Store, phase: str | None) -> int:
 
 
 def read_warm_up(store: Store, phase: str) -> WarmUp | None:
-    """Return the first step, if it took over twice the median of the other steps, otherwise None.
+    """Return the first step if that step took over twice the median of the others; else None.
 
-    The first step compiles, allocates and fills caches: it would distort every mean. With fewer
-    than three steps a typical duration is unknown, and the result is None.
+    The first step compiles, allocates and fills caches, and would distort every mean. If there are
+    fewer than three steps, the typical duration is unknown and the result is None.
     """
     (usual, others), *_ = store.rows(
         "SELECT quantile_disc(duration_ns, 0.5), count(DISTINCT n) FROM steps "

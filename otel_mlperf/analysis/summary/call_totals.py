@@ -38,7 +38,7 @@ def read_call_buckets(store: Store) -> list[tuple[CallFigures, ExponentialBucket
 
 
 def read_calls_by_name(store: Store, left_out: Sequence[str]) -> dict[str, CallFigures]:
-    """Return the calls outside steps by section name, merged over places and bounds.
+    """Return the calls outside steps by section name, merged over places and time limits.
 
     Sections of the categories ``left_out`` are excluded.
     """

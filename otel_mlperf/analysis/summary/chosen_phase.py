@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def chosen_phase(run: RunFolder, store: Store, asked: str) -> str | None:
-    """Return the phase that the user requested as ``asked``; None means requests.
+    """Return the phase that the user requested as ``asked``; None if ``asked`` means requests.
 
     Raises:
-        NoSuchPhase: the run has no steps of that phase, or no requests.
+        NoSuchPhase: the run has no steps of the requested phase, or no requests.
     """
     phase = names.PHASE_OF.get(asked, asked)
     ((has_requests,),) = store.rows(

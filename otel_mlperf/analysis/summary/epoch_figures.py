@@ -1,6 +1,6 @@
-"""Step times of each epoch, and memory peaks up to its end.
+"""Step times of each epoch, and memory peaks up to the epoch's end.
 
-An epoch's span contains the peaks that its process read at the epoch's end. Without such a span, a
+An epoch's span contains the peaks that the process read at the epoch's end. Without such a span, a
 peak is known only if readings shortly after the epoch's end, which may include a part of the next
 epoch, are not higher.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one epoch of a phase; repeated steps count with their last execution."""
+    """Figures of one epoch of a phase; of a repeated step, the last execution counts."""
 
     epoch: int
     steps: int
@@ -45,7 +45,7 @@ def _peak(name: str, attribute: str, state: str = "") -> str:
     """Return the SQL of a peak up to an epoch's end: from its span, or from unambiguous readings.
 
     ``name`` and ``attribute`` are the parameters with the names of the reading and of the span's
-    attribute. The reading's labels must contain ``state``.
+    attribute. The reading's labels must contain the text ``state``.
     """
     read = f"FROM readings WHERE name = ${name} AND contains(labels, '{state}')"
     before_next, later = (
@@ -79,7 +79,7 @@ _LATE_NS: Final = 5 * 10**9
 
 
 def read_epochs(store: Store, phase: str | None) -> list[EpochFigures]:
-    """Return the epochs in order; only steps of the phase that report their epoch are counted."""
+    """Return the epochs of a phase in order; steps that do not report an epoch are ignored."""
     rows = store.rows(
         _EPOCHS,
         phase=phase,

@@ -1,4 +1,4 @@
-"""Goodput of a run: its wall time by kind and rank, from the lifetimes of its processes."""
+"""Goodput of a run: the wall time by kind and rank, from the lifetimes of the processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Key = tuple[int, int]
 
 
 class StepSums(NamedTuple):
-    """Sums over the steps of one process in one phase: either its lost or its other steps."""
+    """Sums over the lost steps, or over the other steps, of one process in one phase."""
 
     phase: str
     is_lost: bool
@@ -65,10 +65,10 @@ class Life:
 
 
 def read_lives(store: Store, processes: Processes) -> dict[int, list[Life]]:
-    """Return the lifetimes of each rank's processes in sequence, without overlaps.
+    """Return by rank the lifetimes of the rank's processes, in time order and without overlaps.
 
-    A program that starts its ranks itself has the same rank number as its first rank, whose process
-    runs within the program's lifetime: both are merged into one lifetime.
+    A program that starts its ranks itself has the same rank number as its first rank. The process
+    of that rank runs within the program's lifetime, so both lifetimes are merged.
     """
     imports = _imports(store)
     lives: dict[int, list[Life]] = {}
@@ -98,7 +98,7 @@ def _imports(store: Store) -> dict[Key, int]:
 
 
 def _repeated_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
-    """Return by process the step number from which a later process repeated training steps."""
+    """Return by process the training step number from which later processes repeated its steps."""
     first = {
         (rank, restart): number
         for rank, restart, number in store.rows(
@@ -147,7 +147,7 @@ def _add_steps(store: Store, lives: dict[Key, Life], repeated: dict[Key, int]) -
 def _some_steps(
     store: Store, repeated: dict[Key, int], low: int, high: int
 ) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
-    """Return the first start, the number and the sums of steps with ``low <= n < high``.
+    """Return start of the first, number and sums of the steps with ``low <= n < high``.
 
     Steps are grouped by process, phase and whether they are lost.
     """
@@ -198,7 +198,7 @@ _CONTAINERS: Final = (names.EPOCH, names.PHASE)
 
 
 def read_ledger(store: Store, processes: Processes) -> Ledger | None:
-    """Return the ledger of a run, or None if none of its processes is known yet."""
+    """Return the ledger of a run, or None if no process of the run is known yet."""
     lives = read_lives(store, processes)
     if not lives:
         return None
@@ -270,7 +270,7 @@ def _of_life(life: Life) -> Counter[str]:
 
 
 def _without_excess(spent: Counter[str]) -> Counter[str]:
-    """Reduce the least certain kinds if the sum exceeds the elapsed time (clocks, overlaps)."""
+    """Reduce the least certain kinds until the sum no longer exceeds the elapsed time."""
     excess = 0
     for kind in reversed(KINDS):
         reduced = spent[kind] - excess
@@ -279,9 +279,9 @@ def _without_excess(spent: Counter[str]) -> Counter[str]:
 
 
 def _kind_of(section: OutsideSection, by_path: dict[str, OutsideSection], first: int | None) -> str:
-    """Return the kind of time of a section, or of the innermost enclosing section that has one.
+    """Return the kind of a section's time or, if it has none, of the innermost enclosing section.
 
-    ``first`` is the start of the first step: other sections before it are set-up.
+    Without a kind, time before ``first``, the start of the first step, is set-up.
     """
     path = section.path
     while path:

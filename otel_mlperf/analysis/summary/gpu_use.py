@@ -35,7 +35,7 @@ class StepsOnGpu(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def paced_by(self) -> str:
-        """Return the side that set the pace for most of the time: ``host``, ``device`` or empty."""
+        """Return the side that mostly set the pace: ``host``, ``device``, or empty if unknown."""
         if self.host_share > _ENOUGH:
             return "host"
         return "device" if self.device_share > _ENOUGH else ""

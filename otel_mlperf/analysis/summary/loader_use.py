@@ -96,7 +96,6 @@ def _workers(totals: _Totals) -> Iterator[WorkerUse]:
 
 
 def _per_batch(totals: _Totals, metric: names.Metric, fetched: _Total) -> float | None:
-    """Return a time metric in ns per batch of the worker ``fetched``; None if not measured."""
     worker = {names.LOADER_WORKER: fetched.labels[names.LOADER_WORKER]}
     of_worker = totals.of(metric.name, **worker)
     spent = [total.value for total in of_worker if total.rank == fetched.rank]

@@ -43,9 +43,9 @@ def read_series(store: Store) -> list[ProgramSeries]:
     """Return the counters, gauges and histograms of the user's program, one series per label set.
 
     Counters are summed over ranks and restarts. The value of an up-down counter is the sum of the
-    last values of all processes, and that of a gauge is the last value on any rank. OpenTelemetry
-    instruments keep their name; the prefix ``ml.user.`` is removed from instruments of this
-    package.
+    last values of all processes, and the value of a gauge is the last value that any rank recorded.
+    OpenTelemetry instruments keep the instrument's name; the prefix ``ml.user.`` is removed from
+    instruments of this package.
     """
     before, series = names.user_metric(""), dict[tuple[str, str], ProgramSeries]()
     kinds: _Kinds = {

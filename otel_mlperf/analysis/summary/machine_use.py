@@ -40,11 +40,11 @@ _Found = dict[str, list[_Read]]
 
 
 def read_machine(store: Store) -> MachineUse | None:
-    """Return the use of the run's machines; None without readings of CPUs and GPUs.
+    """Return the use of the run's machines; None if CPUs and GPUs have no readings.
 
     - CPU: the mean over time of 1 - idle - iowait, from at least two readings. In a container that
-      may use only some of the CPUs: the rank's use of those CPUs, and None for several ranks, which
-      may or may not share the CPUs.
+      may use only some of the CPUs: the rank's use of the permitted CPUs. The share is None for
+      several ranks, because it is unknown whether they share the CPUs.
     - Memory: the peak of total - available. In a container with a lower limit: the largest working
       set.
     """

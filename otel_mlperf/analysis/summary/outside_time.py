@@ -46,10 +46,10 @@ class Node:
 
     @property
     def total_ns(self) -> int:
-        """Return the section's time so far; for an open section, the time of sections inside it.
+        """Return the time of the section in ns; if no call has finished, of the sections inside.
 
         The time of an aggregated section excludes inner sections that are not aggregated. Such
-        inner sections are its siblings in the tree: an aggregated section is never their parent.
+        inner sections are siblings of the aggregated section in the tree, not children.
         """
         if not self.aggregate and (self.count or not self.inside):
             return self.sum_ns
@@ -57,9 +57,9 @@ class Node:
         return self.self_ns + sum(node.total_ns for node in mine)
 
     def contains_steps(self, phase: str) -> bool:
-        """Return whether steps of ``phase`` ran inside; if so, its time is not outside steps.
+        """Return whether steps of ``phase`` ran in the section: its time is then not outside steps.
 
-        True for a section with an open call, because it is unknown whether it contains steps.
+        The result is True for a section with an open call, because that call may contain steps.
         """
         if self.aggregate:
             return False
@@ -115,7 +115,10 @@ def read_nodes(store: Store) -> list[Node]:
 
 
 def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> None:
-    """Insert a node below the section at path ``around``; if that is still open, create it."""
+    """Insert a node below the section at path ``around``, or as outermost if that is empty.
+
+    Missing sections around the node are created: they are still open.
+    """
     while around and not (known := _find(around, node.beside, by_path)):
         # A name may contain a slash: splitting it only adds a line to the tree.
         above, _, name = around.rpartition("/")
@@ -126,7 +129,10 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 
 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
-    """Return the section at a path; for a forked child, possibly that of its parent process."""
+    """Return the section at ``path``, or None.
+
+    With ``beside``, the fallback is the main thread, which may contain a forked child's parent.
+    """
     return by_path.get((path, beside)) or by_path.get((path, False))
 
 
@@ -157,8 +163,9 @@ def outside_steps(
 ) -> list[OutsideShare]:
     """Return the breakdown of ``total_ns`` outside the steps of ``phase``, longest first.
 
-    Times are means per rank. Set-up is the untracked time before the first step; other untracked
-    time is the last entry. Steps of other phases that no section contains are listed by phase.
+    Times are means per rank. The entry for set-up is the untracked time before the first step; the
+    last entry is all other untracked time. Steps of other phases that no section contains are
+    listed by phase.
     """
     named = list(entries(nodes, phase))
     ranks = processes.ranks
@@ -184,7 +191,7 @@ def outside_steps(
 
 
 def outside_ns(store: Store, phase: str, processes: Processes) -> float:
-    """Return the lifetime of a rank without its steps of ``phase``, in ns; mean over the ranks."""
+    """Return a rank's lifetime minus its steps of ``phase``, in ns; mean over the ranks."""
     (steps,), *_ = store.rows(
         "SELECT sum(duration_ns) FROM steps WHERE phase = $phase", phase=phase
     )
@@ -194,8 +201,8 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
 def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
     """Return time and number of the steps of each other phase that no named section contains.
 
-    A section with the name of the phase counts as containing its steps, because earlier versions
-    did not declare phases.
+    A section with the name of a phase counts as containing the steps of that phase, because earlier
+    versions did not declare phases.
     """
     contained = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
     rows = store.rows(
@@ -249,7 +256,7 @@ def _set_up_ns(
 
 
 def _summed_paths(node: Node) -> Iterator[str]:
-    """Yield the path of a section; for an aggregated section, also the paths of its parts."""
+    """Yield a section's path and, for an aggregated section, all paths inside."""
     yield node.path
     if node.aggregate:
         for inner in node.inside:
@@ -309,9 +316,9 @@ def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
 
 
 def concurrent_sections(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
-    """Return sections on other threads and tasks outside steps; means per rank, longest first.
+    """Return sections on other threads and tasks outside steps: means per rank, longest first.
 
-    These sections are concurrent, so that their time may exceed all time outside steps.
+    Because these sections are concurrent, the sum of the times may exceed all time outside steps.
     """
     sums: dict[str, list[int]] = {}
     pending = list(nodes)

@@ -32,7 +32,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 def read_progress(store: Store) -> Progress | None:
     """Return the progress of the training.
 
-    None if the user's program did not declare its number of steps, or no step has finished.
+    Return None if the user's program did not declare its number of steps, or no step has finished.
     """
     ((expected,),) = store.rows(
         "SELECT arg_max(value, time_ns) FROM readings WHERE name = $name",

@@ -103,13 +103,13 @@ def summarize(
     Args:
         run: the run.
         rank: the only rank of the figures; None: all ranks.
-        store: the tables of that rank, if the caller has already opened them.
+        store: the tables of ``rank``; None if the caller has not opened a store.
         phase: phase of the steps, or ``request`` for requests (default: training, else the phase
             that started first).
 
     Raises:
-        NoSuchRun: no process of that rank is known.
-        NoSuchPhase: the run has no steps of that phase, or no requests.
+        NoSuchRun: no process of rank ``rank`` is known.
+        NoSuchPhase: the run has no steps of phase ``phase``, or no requests.
         StoreError: a file of the run cannot be read.
     """
     store = store or Store(run.path, rank)
@@ -196,9 +196,10 @@ def summarize(
 
 
 def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None) -> AsOf | None:
-    """Return the time up to which figures are complete; None if unknown.
+    """Return the time up to which all figures are complete; None if unknown.
 
-    If processes are running, their hosts determine that time; otherwise it is the end of the run.
+    While processes are running, the agents on their hosts determine that time. Afterwards, it is
+    the end of the run.
     """
     hosts = {process.host for process in processes.last_of_rank if process.outcome == RUNNING}
     times = [read_as_of(run.path, host) for host in hosts] or [processes.end_ns]
@@ -217,7 +218,7 @@ def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
     """Return the number of profiler windows of ``rank`` (None: of all ranks).
 
-    Imported windows and windows whose traces are still to be read are included.
+    Imported windows are included, and windows with traces that have not been read yet.
     """
     ((read,),) = store.rows("SELECT count(*) FROM windows")
     return int(read) + len(find_unread(run, store, rank))

@@ -109,7 +109,6 @@ def read_work(store: Store, phase: str | None, warm_up: WarmUp | None) -> WorkFi
 
 
 def _models(store: Store) -> list[ModelSize]:
-    """Return each declared model once, because all ranks declare the same models."""
     rows = store.rows(
         "SELECT labels, max(value) FROM readings WHERE name = $name AND NOT isnan(value) "
         "GROUP BY labels ORDER BY labels",
@@ -134,8 +133,8 @@ def _models(store: Store) -> list[ModelSize]:
 def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any, ...]:
     """Return counts and sums of the steps.
 
-    Number of steps; number, operations and time of steps with known operations; tokens, time and
-    number of steps with known tokens.
+    In order: number of steps; number, operations and time of steps with known operations; tokens,
+    time and number of steps with known tokens.
     """
     (row,) = store.rows(
         "SELECT count(*), count(flops), coalesce(sum(flops), 0)::DOUBLE, "
@@ -150,7 +149,7 @@ def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any
 
 
 def _peak(store: Store) -> tuple[float | None, dict[str, str]]:
-    """Return the peak of a rank's device and its labels; None if ranks have different devices."""
+    """Return peak FLOP/s and labels of the ranks' device; None if unknown or if devices differ."""
     rows = store.rows(
         "SELECT DISTINCT labels, value FROM readings WHERE name = $name AND NOT isnan(value)",
         name=names.FLOPS_PEAK.name,

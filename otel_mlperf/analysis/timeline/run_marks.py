@@ -1,4 +1,4 @@
-"""Marks of a run as instants of its timeline, each on a track of its rank."""
+"""Marks of a run as instants of its timeline, each on a track of the rank that made the mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timeline of a run: its steps, spans and counter values, each on its track.
+"""Timeline of a run: steps, spans and counter values, placed on tracks.
 
 Rows are read in time ranges, so that a run of a million spans never has to fit in memory.
 """
@@ -114,7 +114,7 @@ def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[s
 
 
 def _devices(selected: Selected) -> _Devices:
-    """Return the device of each stream by rank, restart, name and track; not every row has it."""
+    """Return the device of each stream, because not every row of the stream contains it."""
     index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
     rows = selected.store.rows(
         f"SELECT rank, restart, thread, track, max(try_cast({index} AS INTEGER)) FROM spans "
@@ -126,9 +126,9 @@ def _devices(selected: Selected) -> _Devices:
 def _effects_sql(selected: Selected, which: str) -> str:
     """Return SQL of pairs of a cause and an effect on another track.
 
-    The span selected by ``which`` (``cause`` or ``effect``) starts in the range. A cause is the
-    enclosing section of a section, or the operator that launched device work. Other events are
-    excluded, because an enclosing event may have thousands of children.
+    The span selected by ``which`` (``cause`` or ``effect``) starts in the time range ``$low`` to
+    ``$high``. A cause is the enclosing section of a section, or the operator that launched device
+    work. Other events are excluded, because an enclosing event may have thousands of children.
     """
     return (
         f"WITH chosen AS (SELECT * FROM spans WHERE {selected.wanted}) "
@@ -160,7 +160,7 @@ def _parents_first(rows: Iterable[_Row]) -> Iterator[_Row]:
 def _track(
     row: _Row, attributes: dict[str, Any], devices: _Devices, tracks: TimelineTracks
 ) -> TimelineTrack:
-    """Return the track of a span: a device's stream, or a host's thread or task.
+    """Return the track of a span: the stream of a device, or the thread or task of a host.
 
     Threads are identified by native id, because the recorder and profilers number them differently.
     """

@@ -1,8 +1,8 @@
 """Data types of a timeline: processes, tracks, lanes, slices, instants and points.
 
-Viewers draw a slice that starts later and ends earlier as nested. Therefore a slice may share its
-parent's lane only if it is truly nested. Overlapping siblings (tasks, roll-ups) and children that
-outlive their parent are placed in lanes of their own.
+Viewers draw a slice that starts later and ends earlier as nested. Therefore a slice may share the
+parent's lane only if the slice is truly nested. Overlapping siblings (tasks, roll-ups) and children
+that outlive their parent are placed in separate lanes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Point(NamedTuple):
 
 
 class TimelineTracks:
-    """The processes of a run and their tracks, created on first use."""
+    """Processes and tracks of a run; each is created on first use."""
 
     def __init__(self, store: Store) -> None:
         rows = store.rows(
@@ -178,9 +178,9 @@ class Lanes:
         self._where: dict[int, int] = {}
 
     def place(self, start: int, end: int, span: int, parent: int) -> Placed:
-        """Place a slice in a lane, where it is open until its end.
+        """Place a slice in a lane, where the slice is open until ``end``.
 
-        ``span`` and ``parent`` are ids of slices; ``span`` 0: the slice has no children.
+        ``span`` and ``parent`` are ids of slices; ``span`` is 0 if the slice has no children.
         """
         ended: list[tuple[int, int]] = []
         lane = self._below_parent(start, end, parent, ended)
@@ -192,7 +192,7 @@ class Lanes:
         return Placed(lane, ended)
 
     def close(self) -> list[tuple[int, int]]:
-        """Close all slices that are still open; return their lanes and ends, inner ones first."""
+        """Close all open slices; return the lane and end of each, inner slices first."""
         ended = [
             (number, open_slice.end)
             for number, lane in enumerate(self._lanes)
@@ -214,9 +214,10 @@ class Lanes:
     def _elsewhere(
         self, start: int, end: int, is_related: bool, ended: list[tuple[int, int]]
     ) -> int:
-        """Return the first lane that is free.
+        """Return the first free lane, new if necessary.
 
-        Unless ``is_related``, also a lane whose innermost open slice encloses the slice.
+        A lane is free if it is empty or, unless ``is_related``, if its innermost open slice
+        encloses the slice.
         """
         # First fit: a track has no more lanes than concurrent slices.
         for number, lane in enumerate(self._lanes):
@@ -229,7 +230,7 @@ class Lanes:
     def _leave(self, number: int, start: int, parent: int, ended: list[tuple[int, int]]) -> None:
         """Close the slices of a lane that end by ``start``.
 
-        A parent that ends at ``start`` stays open, because its child may be empty.
+        A slice ``parent`` that ends at ``start`` stays open, because its child may be empty.
         """
         lane = self._lanes[number]
         while lane and lane[-1].end <= start:
