@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 
 def _signal_ready() -> None:
-    """Signal to the training process that started this agent (see ``agent_launch``) to continue."""
+    """Signal the training process that started this agent to continue (see ``agent_launch``)."""
     main_module = sys.modules["__main__"]
     with contextlib.suppress(AttributeError, OSError):
         os.close(main_module.__dict__.pop("ready", -1))

@@ -31,7 +31,7 @@ _MAX_OUTPUT_BYTES: Final = 1000
 def make_page(
     run_folder: Path, folder: Path, is_wanted: Callable[[], bool] = lambda: True
 ) -> bytes | None:
-    """Return the page, as ``otel-mlperf report`` writes it; None if it could not be created.
+    """Return the page, as ``otel-mlperf report`` writes it; None if creating it failed.
 
     ``folder`` is the agent's folder, for the temporary file. The page is abandoned as soon as
     ``is_wanted`` returns False.

@@ -1,8 +1,8 @@
-"""Queue of the profiler windows that wait for their conversion, and the results of conversions.
+"""Queue of the profiler windows that wait for conversion, and the results of conversions.
 
 The agent itself never reads a profiler trace: a separate process does, one trace at a time and with
-a timeout. Its result is one event in the agent's log, from which a replay creates the same
-requests.
+a timeout. The result of a conversion is one event in the agent's log, from which a replay creates
+the same requests.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class WindowQueue:
         return bool(self._ready or self._current)
 
     def look(self, state: AgentState) -> bool:
-        """Find new windows; return whether there are any. They wait until ``stored`` is called."""
+        """Find new windows, which then wait for ``stored``; return whether there are any."""
         try:
             names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
         except OSError:
@@ -95,7 +95,7 @@ class WindowQueue:
         return instance in state.ranks
 
     def stored(self) -> None:
-        """Release found windows for conversion, because the tables contain their sections now."""
+        """Release found windows for conversion, because the tables now contain the sections."""
         known = {*self._ready, self._current}
         self._ready += [
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES
@@ -193,7 +193,7 @@ class WindowQueue:
         self._child = None
 
     def stop(self) -> None:
-        """Kill a running conversion. Another agent, or ``doctor --recover``, repeats it."""
+        """Kill a running conversion. The next agent or ``doctor --recover`` repeats it."""
         if self.waiting:
             _log.warning(
                 "%d profiler windows are not converted yet: run otel-mlperf doctor --recover",

@@ -2,7 +2,7 @@
 
 The identity ``created = delivered + rolled_up + unselected + lost{reason} + pending`` is always
 true. Span items are published section rows, sections dropped by a full ring, sections that were
-open when their process died, and events of profiler windows. Metric items are the collected points.
+open when the process died, and events of profiler windows. Metric items are the collected points.
 ``pending`` is counted from the items that wait; it is not computed as a difference.
 """
 
@@ -47,7 +47,7 @@ class Accounts:
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, counts: SpanCounts, dropped: int) -> None:
-        """Count a journal's span items at one mark; its full ring has dropped ``dropped`` more."""
+        """Count a journal's span items at one mark, and ``dropped`` items lost in the full ring."""
         for account in self._of("spans"):
             account.created += counts.created + dropped
             account.unselected += counts.unselected
@@ -57,7 +57,7 @@ class Accounts:
             _lose(account, "damaged", counts.damaged)
 
     def converted(self, event: WindowConverted) -> None:
-        """Count the events of a converted profiler window, or of a lost one (``event.lost``)."""
+        """Count the events of a profiler window that was converted or lost (``event.lost``)."""
         outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
         self._meter.add(names.CONVERSIONS, outcome, 1)
         for taker, account in zip(self.takers("spans"), self._of("spans"), strict=True):
@@ -82,7 +82,7 @@ class Accounts:
         _lose(self._state.accounts[account], reason, count)
 
     def unselected(self, account: str, count: int, rolled_up: int) -> None:
-        """Count ``count + rolled_up`` items as unselected: the sampler did not select their trace.
+        """Count ``count + rolled_up`` items as unselected: the sampler did not select the trace.
 
         The ``rolled_up`` items were counted as rolled up before.
         """
@@ -109,7 +109,7 @@ class Accounts:
         self._state.accounts[account].created += points
 
     def settled(self, outcome: SettledRequest) -> None:
-        """Count the items of a request by their outcome."""
+        """Count the items of a request as delivered, unselected or lost."""
         account = self._state.accounts.setdefault(outcome.account, ItemAccount())
         account.delivered += outcome.delivered
         lost = dict(outcome.lost)
@@ -118,7 +118,7 @@ class Accounts:
             _lose(account, reason, count)
 
     def report(self, waiting: dict[str, int]) -> dict[str, dict[str, Any]]:
-        """Return the terms of the identity: signal to destination to term.
+        """Return the terms of the accounting identity by signal, destination and name of the term.
 
         ``waiting`` is the number of items that wait in outbox or memory, by account.
         """

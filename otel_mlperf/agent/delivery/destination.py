@@ -6,8 +6,8 @@ not configured. Factories are listed in ``destination_list.BUILT_IN``, or are en
 group ``otel_mlperf.destinations``.
 
 The agent keeps an account for each destination: ``created = delivered + rolled_up + unselected +
-lost{reason} + pending``. A destination influences it only by its verdict on each batch. A batch
-that was not accepted stays on disk and is offered again, if necessary by the next agent.
+lost{reason} + pending``. A destination influences the account only by the verdict on each batch. A
+batch that was not accepted stays on disk and is offered again, if necessary by the next agent.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class NotLoaded(Destination):
 class Withheld(Destination):
     """Placeholder for a destination that is named in the run folder, but not by the caller.
 
-    Its batches are created and counted. They stay in the outbox until the caller names the
-    destination.
+    The destination's batches are created and counted, and stay in the outbox until the caller names
+    the destination.
     """
 
     def __init__(self, name: str, signals: tuple[Signal, ...], form: Form) -> None:
@@ -84,7 +84,7 @@ class Withheld(Destination):
 
 
 def make_destinations(site: DestinationContext) -> list[Destination]:
-    """Create the configured destinations; ``NotLoaded`` replaces those that cannot be created."""
+    """Create the configured destinations; ``NotLoaded`` replaces any that cannot be created."""
     made: list[Destination] = [new for make in BUILT_IN if (new := make(site)) is not None]
     made += [
         Withheld("otlp", (signal,), "otlp")

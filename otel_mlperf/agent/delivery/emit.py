@@ -40,7 +40,7 @@ _OFTEN_NS: Final = 120 * 10**9
 
 
 class Emitter:
-    """Emitter of numbered batches. Their order is fixed, so that a replay creates the same ones."""
+    """Emitter of numbered batches, in a fixed order, so that a replay creates the same batches."""
 
     def __init__(
         self, state: AgentState, options: Options, outbox: Outbox, accounts: Accounts
@@ -125,7 +125,7 @@ class Emitter:
             self._accounts.delivered(account, items)
 
     def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
-        """Queue the requests of a converted window (items, body); a body of None counts as lost."""
+        """Queue a converted window's requests (items, body); items with a body of None are lost."""
         self._accounts.converted(event)
         self._measure(event)
         servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]
@@ -149,7 +149,7 @@ class Emitter:
         self._export(rank.resource, rank.meta.unix_ns, event.end_ns, series, {})
 
     def export_if_due(self, mark: Mark) -> None:
-        """Export the metrics of ranks and node, at each interval and if a rank has ended."""
+        """Export metrics of ranks and node: at intervals, after a rank's end, at the last mark."""
         state = self._state
         if not self._is_due(mark):
             return

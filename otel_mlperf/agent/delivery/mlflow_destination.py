@@ -39,7 +39,7 @@ _PROXIED: Final = "mlflow-artifacts"
 
 
 class MlflowReport:
-    """Upload of one run's page, with its own client, because it runs in a separate thread."""
+    """Upload of one run's page, with its own client, because uploads run in a separate thread."""
 
     def __init__(self, client: MlflowClient, run: MlflowRun, settings: MlflowSettings) -> None:
         self._client, self._run = client, run
@@ -72,7 +72,7 @@ class MlflowReport:
         self._client.close()
 
     def _folder(self, root: str) -> str | None:
-        """Return the server's path of artifact URI ``root``; None if it is in another store."""
+        """Return the server's path of artifact URI ``root``; None if another store has it."""
         uri = urlsplit(root)
         if uri.scheme != _PROXIED or uri.netloc not in ("", self._server):
             return None
@@ -98,7 +98,7 @@ class MlflowDestination(Destination):
         self.signals = ("scalars", "reports") if report else ("scalars",)
 
     def accept(self, batch: Batch) -> Verdict:
-        """Log the batch's points, findings and outcomes; or upload the page if it contains one."""
+        """Log the batch's points, findings and outcomes; or upload the page in the batch."""
         if self._report and batch.signal == "reports":
             return self._report.accept(batch.report)
         try:

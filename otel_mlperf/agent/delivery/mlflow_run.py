@@ -3,7 +3,7 @@
 All agents of a run report to one MLflow run. MLflow has no atomic "create if missing". The agent
 with rank 0 therefore creates the MLflow run, and the agents of other hosts wait for it. A tag that
 is set after creation identifies the run. If two runs were created because the first response was
-late, all agents report to the tagged one, and the duplicate is deleted at the end.
+late, all agents report to the tagged run, and the duplicate is deleted at the end.
 
 MLflow accepts letters, digits, ``_``, ``-``, ``.``, ``:``, spaces and slashes in a key, at most 250
 characters. It refuses a key that would change when normalized as a path.
@@ -65,7 +65,7 @@ class MlflowRun:
         return read_run_file(self._folder)
 
     def ready(self) -> str:
-        """Return the id of the MLflow run, after creating, reopening or describing it if needed."""
+        """If needed, create or reopen the MLflow run or log its parameters; return the run's id."""
         if not self._id:
             try:
                 self._id = self._settings.run_id or self._find_or_create()
@@ -125,9 +125,9 @@ class MlflowRun:
         return chosen
 
     def _found(self, experiment: str, view: str = "ACTIVE_ONLY") -> str:
-        """Return the id of the tagged run; "" if it has not been created yet.
+        """Return the id of the tagged run; "" if there is no such run.
 
-        With ``view="ALL"``, the run may be deleted.
+        With ``view="ALL"``, deleted runs are searched too.
         """
         for found in self._search(experiment, RUN_TAG, self.facts().id, view)[:1]:
             self._has_ended = found["info"]["status"] != _STATUS["running"]
@@ -221,10 +221,11 @@ class MlflowRun:
     # -- end of the run ----------------------------------------------------------------------------
 
     def end(self, ended: Sequence[ScalarItem]) -> None:
-        """Report ended processes of this host; if all have ended, also the status of the run.
+        """Report ended processes of this host; after the last process, also the status of the run.
 
-        Each host stores its outcome in its own tag. A host that changes the run's status reads all
-        tags again afterwards, so that the last host sets the worst status of all hosts.
+        Each host stores the worst outcome of its processes in a separate tag. A host that changes
+        the run's status reads all tags again afterwards, so that the last host sets the worst
+        status of all hosts.
         """
         if self._settings.run_id:  # the user who created the run ends it
             return

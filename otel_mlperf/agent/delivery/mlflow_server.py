@@ -108,7 +108,7 @@ class Unavailable(Exception):
     """An API call failed temporarily and may be retried."""
 
     def __init__(self, reason: str, after_s: float | None = None) -> None:
-        """``reason`` is a message for the log, ``after_s`` the minimum wait before the next try."""
+        """Store the ``reason`` for the log and the minimum wait before a retry (None: backoff)."""
         super().__init__(reason)
         self.reason, self.after_s = reason, after_s
 

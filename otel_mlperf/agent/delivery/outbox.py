@@ -34,7 +34,7 @@ _MAX_LOG_BYTES: Final = 256 << 20
 
 
 class Outbox:
-    """Persistent queue of requests: the agent's loop adds them, sender threads remove them."""
+    """Persistent queue of requests: the agent's loop adds requests, sender threads remove them."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -77,7 +77,7 @@ class Outbox:
             where[request.number] = request
 
     def add(self, number: int, account: str, items: int, body: bytes) -> SettledRequest | None:
-        """Queue a request and return None, or return its outcome if a previous agent has sent it.
+        """Queue a request and return None. If a previous agent sent it, only return the outcome.
 
         If a previous agent created the request, its stored file is sent unchanged: in a replay, the
         values of the agent's health metrics may differ, and servers refuse requests with two values
@@ -121,7 +121,7 @@ class Outbox:
         return body if zlib.crc32(body) == request.check else None
 
     def next(self, account: str) -> WaitingRequest | None:
-        """Return the oldest waiting request of ``account``; None if none waits."""
+        """Return the oldest waiting request of ``account``; None if no request waits."""
         with self._lock:
             return next((r for r in self._waiting.values() if r.account == account), None)
 
@@ -161,7 +161,7 @@ class Outbox:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Return the number of items, by account, whose outcome ``news`` has not returned yet."""
+        """Return the number of items by account, counted over the requests in ``pending``."""
         with self._lock:
             items: dict[str, int] = {}
             for request in self._waiting.values():
@@ -172,9 +172,9 @@ class Outbox:
             return items
 
     def forget(self) -> None:
-        """Remove the outcomes that ``news`` has returned.
+        """Remove the outcomes that ``news`` has returned, and requests that a replay has not added.
 
-        A state with them must have been written.
+        The caller must have written a state with these outcomes before.
         """
         with self._lock:
             # Remove requests that the replay has not added: with other options or another version,

@@ -1,8 +1,8 @@
 """Destination for the user's own tracer provider (``provider="join"``).
 
 Each batch of spans is sent to the process of its rank. That process passes the spans to the
-provider's span processors and replies. Spans that a process has not accepted when it ends are lost
-as ``process_ended``.
+provider's span processors and replies. Spans that have not been accepted when the process ends are
+lost as ``process_ended``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def make(site: DestinationContext) -> ProviderDestination | None:
 
 @contextlib.contextmanager
 def socket_path(folder: str, instance: str) -> Iterator[str]:
-    """Yield a path, valid in the context, of a rank's socket that is short enough for AF_UNIX."""
+    """Yield a path of the socket of process ``instance`` that is short enough for AF_UNIX.
+
+    The path is valid only in the context.
+    """
     if IS_PORTABLE:  # no /proc: a path that is too long raises OSError
         yield os.path.join(folder, instance + _SUFFIX)
         return
@@ -104,6 +107,6 @@ def socket_path(folder: str, instance: str) -> Iterator[str]:
 
 
 def drop_sockets(folder: Path) -> None:
-    """Remove the sockets that ended processes have left next to their journals in ``folder``."""
+    """Remove the sockets that ended processes have left in the journal folder ``folder``."""
     for path in folder.glob(f"*{_SUFFIX}*"):
         path.unlink(missing_ok=True)

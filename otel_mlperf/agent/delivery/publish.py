@@ -55,8 +55,8 @@ class Publisher:
     def publish(self, reads: Sequence[Read], state: AgentState) -> list[WarningHeld]:
         """Store new ``reads``; if due, evaluate the rules and write the file.
 
-        Returns an event for each warning whose condition is true; [] if nothing was due or no
-        journal is being read.
+        Returns an event for each warning with a true condition; [] if nothing was due or no journal
+        is being read.
         """
         now_s = self._clock()
         for read in reads:
@@ -91,7 +91,7 @@ class Publisher:
 
 
 def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
-    """Yield the totals of the metrics ``wanted`` that no sensor reads, and of all lost items."""
+    """Yield the values of the ``wanted`` metrics that no sensor reads, and of all lost items."""
     for name, journal in state.journals.items():
         meta = journal.meta
         rank = state.ranks.get(journal.instance)
@@ -108,8 +108,8 @@ def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
 class SumsPublisher:
     """Publisher of the section sums that the agent has computed so far.
 
-    After each poll, they are written to files next to the journals of one folder. Each process adds
-    later rows from its own ring, if the ring still contains them.
+    After each poll, the sums are written to files next to the journals of one folder. Each process
+    adds later rows from its own ring, if the ring still contains them.
     """
 
     def __init__(self, folder: Path) -> None:

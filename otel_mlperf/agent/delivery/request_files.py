@@ -1,4 +1,4 @@
-"""File names of waiting requests, and log lines of their outcomes.
+"""File names of waiting requests, and log lines with the outcomes of requests.
 
 A file name contains all data of a request except its body. A log line contains one outcome.
 """
@@ -20,7 +20,7 @@ _LINE: Final = re.compile(
 
 
 class WaitingRequest(NamedTuple):
-    """Request that waits on disk. ``items`` is its number of items, ``size`` that of its bytes."""
+    """Request that waits on disk, with its number of ``items`` and its ``size`` in bytes."""
 
     number: int
     account: str
@@ -37,7 +37,7 @@ class WaitingRequest(NamedTuple):
 
 
 class SettledRequest(NamedTuple):
-    """Outcome of a request: the number of its items that were delivered, or lost by reason."""
+    """Outcome of a request: the number of delivered items, and of lost items by reason."""
 
     number: int
     account: str
@@ -53,7 +53,7 @@ def file_name(request: WaitingRequest) -> str:
 
 
 def request_in(path: Path) -> WaitingRequest | None:
-    """Return the request whose body is the file ``path``; None if the file is not a request."""
+    """Return the request stored in the file ``path``; None if the file name is not a request's."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         return None
@@ -63,7 +63,7 @@ def request_in(path: Path) -> WaitingRequest | None:
 
 
 def outcome_line(outcome: SettledRequest) -> str:
-    """Return an outcome as a log line. It starts with a newline: the last line may be truncated."""
+    """Return an outcome as a log line. A newline precedes it, as the last line may be truncated."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
     number, account, check, delivered, _ = outcome
     return f"\n{number} {account} {check} {delivered} {lost or '-'} ."

@@ -2,7 +2,7 @@
 
 An exporter reports success or failure, without a reason. A failure is treated as an outage: the
 batch is retried. After several failures, single items of the batch are tried. If the exporter
-accepts one of them, it works, and the items that it refuses individually are lost as
+accepts such an item, the exporter works, and items that it refuses individually are lost as
 ``exporter_failed``.
 """
 
@@ -57,7 +57,7 @@ class _Part(NamedTuple):
 
 
 class _Call(threading.Thread):
-    """Export of one batch in a daemon thread, so that an exporter that hangs does not block."""
+    """Export of one batch in a daemon thread, so that a hanging exporter cannot block the agent."""
 
     def __init__(self, batch: Batch, export: Callable[[Batch], Verdict]) -> None:
         super().__init__(name="otel_mlperf exporter", daemon=True)

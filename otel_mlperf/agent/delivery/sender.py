@@ -1,8 +1,8 @@
 """Sender threads, which offer batches of the outbox to destinations, with retries.
 
 Each signal of each destination has its own thread, so that a slow server delays neither another
-server nor another signal. A batch is offered until it is accepted or refused, if the outbox has
-room for it. The sender thread sleeps between retries.
+server nor another signal. A batch is offered until the destination accepts or refuses the batch, or
+the outbox drops the batch for lack of room. The sender thread sleeps between retries.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Sender:
             channel.start()
 
     def drain(self, most_s: float) -> bool:
-        """Wait at most ``most_s`` until no batch waits in the outbox; return whether this is so."""
+        """Wait at most ``most_s`` seconds until the outbox is empty; return False if it is not."""
         until = time.monotonic() + most_s
         with self._outbox.changed:
             while any(map(self._outbox.has, self.accounts)):

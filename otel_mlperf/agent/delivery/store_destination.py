@@ -39,8 +39,8 @@ class StoreDestination(Destination):
     def accept(self, batch: Batch) -> Verdict:
         """Write spans and waiting rows as part ``batch.number`` of each table.
 
-        If a replay writes a part again, the part has the same rows and replaces the first one. If
-        writing fails, the rows stay in memory for the next try.
+        If a replay writes a part again, the part has the same rows and replaces the earlier part.
+        If writing fails, the rows stay in memory for the next try.
         """
         # Rows are removed only after all tables are written, so that a retry with the same number
         # completes a partially written part.
@@ -59,18 +59,19 @@ class StoreDestination(Destination):
     def compact(self) -> None:
         """Merge small parts.
 
-        The state must have been written: a replay would write a merged part again.
+        The caller must have written the agent's state before: otherwise a replay would write the
+        rows of a merged part a second time.
         """
         for table in TABLES:
             compact(self._folder, table, self._host)
 
     def merge_all(self) -> None:
-        """Merge all parts of each table at the end of a run, even those that ``compact`` skips."""
+        """Merge all parts of each table at the end of a run, even parts that ``compact`` skips."""
         for table in TABLES:
             merge_all(self._folder, table, self._host)
 
     def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
-        """Remove the oldest rows above ``most_bytes``; return the number of removed spans.
+        """Remove the oldest table parts above ``most_bytes``; return the number of removed spans.
 
         ``windows`` are the names that parts of profiler windows have in place of the host, the
         oldest first.

@@ -2,7 +2,7 @@
 
 Each rank has its own folder, so that TensorBoard draws the ranks as lines of one chart. The size of
 the complete part of each file is stored after each batch. If a killed agent or a full disk leaves a
-partial batch after it, this batch is truncated before it is written again.
+partial batch after that part, the partial batch is removed before the batch is written again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TensorBoardDestination(Destination):
         self._encode = _encoder()
 
     def accept(self, batch: Batch) -> Verdict:
-        """Append the batch's points to the event files of their ranks."""
+        """Append the batch's points to the event file of each rank."""
         try:
             written = self._load()
             if batch.number > written.batch:

@@ -1,4 +1,4 @@
-"""Tracker curves: their names, points grouped by step and time, and JSON-safe values."""
+"""Names of tracker curves, points grouped by step and time, and JSON-safe values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def rows_of(named: Iterable[Named]) -> list[Row]:
 
 
 def json_safe_number(value: float) -> float | str:
-    """Return ``value``, or if it is not finite its name in Protobuf JSON, for example "NaN"."""
+    """Return ``value`` if finite, else its name in Protobuf JSON, for example "NaN"."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

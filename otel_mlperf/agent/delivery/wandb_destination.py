@@ -85,7 +85,7 @@ class WandbDestination(Destination):
         threads."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Append points, and the end record if all ranks have ended. Or write the run's page."""
+        """Append points, and the end record if all ranks have ended; or write the run's page."""
         try:
             with self._file_lock:
                 facts = read_run_file(self._site.run_folder)
@@ -100,7 +100,7 @@ class WandbDestination(Destination):
         return Delivered()
 
     def close(self, signal: Signal) -> None:
-        """Write the end record if it still waits for the page; let the upload process finish."""
+        """Write an end record that still waits for the page; let the upload process finish."""
         if signal == "reports":
             return
         with self._file_lock:
@@ -256,7 +256,7 @@ class WandbRecords:
         ]
 
     def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
-        """Encode points after the first ``rows`` rows; return records and new number of rows."""
+        """Encode points, given the file's number of ``rows``; return records and the new number."""
         found: list[bytes] = []
         for number, time_ns, values in rows_of(named):
             of_row = {

@@ -36,8 +36,8 @@ class Upload:
     def __init__(self, environ: Mapping[str, str], log: Path, rest_s: float) -> None:
         """Initialize without starting a process.
 
-        ``log`` is the file for the command's output. ``rest_s`` is the time that the process has to
-        finish after the agent's end.
+        ``log`` is the file for the command's output. ``rest_s`` is the time in seconds (at least
+        60) that the process has to finish after the agent's end.
         """
         self._grace_message = b"%d\n" % max(rest_s, _REST_S)
         settings = {
@@ -112,7 +112,7 @@ class Upload:
 
 
 def main(argv: list[str]) -> int:
-    """Upload the file ``argv[0]`` until its run or its agent ends; return the exit code."""
+    """Upload the file ``argv[0]`` until the run or the agent ends; return the exit code."""
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
     threading.Thread(target=_end_with_the_agent, daemon=True).start()
     from wandb.cli.cli import cli

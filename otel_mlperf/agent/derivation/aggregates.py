@@ -1,8 +1,9 @@
-"""Rows of aggregated sections, and the self time subtracted for them from enclosing sections.
+"""Rows of aggregated sections, and subtraction of self time from enclosing sections.
 
-In a step, the step's own row reports the sums (payload ``g``). Outside steps, they are the growth
-of the cells since the last mark. In both cases, the self time of an aggregate is subtracted from
-the row of its enclosing section. The rows of a step, or of the run, therefore sum to its duration.
+In a step, the step's own row reports the sums (payload ``g``). Outside steps, the sums are the
+growth of the cells since the last mark. In both cases, the self time of an aggregate is subtracted
+from the row of the enclosing section. The rows of a step, or of the run, therefore sum to the
+duration of the step or run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OutsideRow = tuple[SectionRow, int]
 
 
 class Aggregate(NamedTuple):
-    """Content of the journal entry that defines an aggregate: its name and its place."""
+    """Content of the journal entry that defines an aggregate: name and place of its sections."""
 
     name: str
     category: str
@@ -70,7 +71,8 @@ class _Item(NamedTuple):
 def aggregates_outside(state: JournalState) -> list[OutsideRow]:
     """Return rows, each with its era, of the calls aggregated outside steps since the last mark.
 
-    The self times are added to ``debts_ns``, from which ``debt_paid`` subtracts them later.
+    The self times are added to ``debts_ns``. ``debt_paid`` later subtracts these debts from the
+    self times of the enclosing sections.
     """
     derived: list[OutsideRow] = []
     for aggregate, grown in _grown(state, of_step=False):
@@ -86,7 +88,8 @@ def unreported_aggregates(state: JournalState) -> list[SectionRow]:
     """Return rows of calls that were aggregated in steps, but that no step has reported.
 
     Must be called after the journal has ended. The steps never ended, or had already ended. The
-    rows count in the run's totals. They have no path, and are therefore not time outside steps.
+    rows count in the run's totals. They have no path, and therefore do not count as time outside
+    steps.
     """
     return [
         replace(_row(state.meta, aggregate, grown, _since(state, aggregate)), path="")
@@ -95,7 +98,7 @@ def unreported_aggregates(state: JournalState) -> list[SectionRow]:
 
 
 def debt_paid(state: JournalState, path: str, self_ns: int, *, concurrent: bool) -> int:
-    """Return ``self_ns`` of sections at ``path`` minus the self time of aggregates inside them.
+    """Return ``self_ns`` of sections at ``path`` minus the self time of aggregates inside.
 
     The subtracted time is removed from the path's debt in ``debts_ns``.
     """
@@ -114,7 +117,7 @@ def _debt_key(path: str, *, concurrent: bool) -> str:
 def aggregates_of_steps(
     sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root], state: JournalState
 ) -> list[SectionRow]:
-    """Return rows of the aggregates that steps report; reduce the self times of their sections."""
+    """Return rows of the aggregates that steps report; reduce self times of enclosing sections."""
     rows = sections.rows
     if not (rows["flags"] & Flag.HAS_PAYLOAD).any():
         return []

@@ -51,7 +51,7 @@ class CellValue(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Return whether the value still counts after its process ended: totals must not fall."""
+        """Return whether the value is a total, which still counts after its process has ended."""
         return self.metric.instrument in ("counter", "histogram")
 
     @property
@@ -67,7 +67,7 @@ class CellValue(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
-    """Return the definition of a metric of the user's program; ``kind`` is that of its cells."""
+    """Return the definition of a metric of the user's program; ``kind`` is its kind of cell."""
     return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 

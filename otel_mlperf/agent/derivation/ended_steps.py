@@ -1,8 +1,8 @@
-"""Section rows of ended steps with their self times.
+"""Section rows of ended steps, with self times.
 
 The time between the request for a batch and its arrival is a wait for data. Sections of the data
-loader in that time are parts of the wait. They are reported, but do not reduce the wait's self
-time.
+loader in that time are parts of the wait. These sections are reported, but do not reduce the wait's
+self time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def gather(
     ends: NDArray[np.int64],
     loading: NDArray[np.uint64],
 ) -> EndedStepRows:
-    """Return ``rows`` sorted by step, with their self times and other derived columns.
+    """Return ``rows`` sorted by step, with self times and other derived columns.
 
     Args:
         rows: section rows of all the steps.
@@ -112,8 +112,8 @@ def _settle_overlaps(
 ) -> None:
     """Recompute self times of steps with overlapping sections on one track (e.g. generators).
 
-    Each moment then counts for the section that started last. Steps without overlaps are skipped:
-    their self times sum to the step's duration, which is far cheaper to check.
+    Each moment then counts for the section that started last. Steps without overlaps are skipped. A
+    cheap check recognizes them: the self times sum to the step's duration.
     """
     inside = ~concurrent
     is_root = rows["span"] == rows["root"]
@@ -132,7 +132,7 @@ def self_times(rows: Rows, elsewhere: NDArray[np.bool_] | None = None) -> NDArra
 
     Self time is a section's duration minus the union of its children on the same track, each
     clipped to the section. Children on other tracks, and rows selected by the mask ``elsewhere``,
-    do not reduce it.
+    do not reduce the self time.
     """
     start = rows["start"].astype(np.int64)
     end = np.maximum(rows["end"].astype(np.int64), start)

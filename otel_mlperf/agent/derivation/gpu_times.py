@@ -1,7 +1,8 @@
 """GPU times of sections and steps, derived from stamps: duration, idle time, pace.
 
 A section's stamps are reported some time after its row. The derivation of rows does not wait for
-them. Only the spans of sampled steps wait, for a limited number of marks, to include GPU times.
+the stamps. Only the spans of sampled steps wait, for a limited number of marks, to include GPU
+times.
 
 **Idle** is the time between the step's stamps in which no section that launches device work is
 active. The device was idle then, provided that no other section launches work. Idle time within
@@ -70,12 +71,13 @@ class StepOnDevice(NamedTuple):
 
 
 def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
-    """Return bounds of host clock minus device clock, and the device time for which they hold.
+    """Return bounds of host clock minus device clock, and the device time of the bounds, in ns.
 
-    Earlier bounds are widened by the possible drift and intersected with those of the new stamps.
+    Earlier bounds are widened by the possible drift and intersected with the bounds from the new
+    stamps.
 
     Args:
-        known: the previous return value for the device; None if there is none.
+        known: the previous return value for the device; None for the first times of a device.
         times: the newly reported times.
     """
     now = times.device_ns

@@ -29,10 +29,10 @@ _OVER_NS: Final = 30 * 10**9
 
 
 def start_finding(state: AgentState, held: WarningHeld) -> tuple[JournalState, SampledSpan] | None:
-    """Store a finding that is true; return journal and span for it if it was not true before.
+    """Store a finding that is true; return journal and span if the finding was not true before.
 
-    Otherwise return None. A finding of the node becomes a span in the trace of the node's first
-    rank.
+    Return None if the finding was true before, or if its rule or journal is unknown. A finding of
+    the node becomes a span in the trace of the node's first rank.
     """
     rule, journal = _RULES.get(held.id), state.journals.get(held.journal)
     if rule is None or (journal is None and held.journal):

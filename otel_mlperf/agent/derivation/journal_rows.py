@@ -129,7 +129,7 @@ def derive_rows(
 
 
 def _follow_errors(batch: NewRows, state: JournalState) -> None:
-    """Pass each error on to the enclosing section, so that the run's end knows its origin."""
+    """Pass each error's origin on to the enclosing section, for the report at the run's end."""
     rows = np.concatenate((batch.steps, batch.outside))
     rows = rows[rows["flags"] & Flag.ERROR != 0]
     # Inner before outer: of two sections with the same end, the later start is the inner one.

@@ -72,8 +72,8 @@ def _segment(
 def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, SampledSpan]]:
     """Return a span for each device that was lost, or responded again, since the previous reading.
 
-    Each span comes with the journal whose trace gets the span: that of the rank that uses the
-    device, or else of the node's first rank.
+    Each span comes with a journal, to whose trace the span belongs: the journal of the rank that
+    uses the device, or else of the node's first rank.
     """
     spans = []
     for reading in read.readings:
@@ -124,7 +124,7 @@ def moment_span(
         name: name of the span.
         category: category of the span, also used as sampling reason.
         text: text from which the span id is derived; unique in the run.
-        unix_ns: time of the span.
+        unix_ns: Unix time of the span.
         payload: attributes and error, in the format of a journal's payload.
     """
     # Entries as if the process had registered them: the span is then encoded like any other.

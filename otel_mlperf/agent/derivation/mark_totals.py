@@ -87,7 +87,7 @@ class MarkTotals:
         meter.put_buckets(name, series.labels, buckets, series.exemplars)
 
     def _describe(self, rank: RankState, metric: Metric, scope: Sequence[str]) -> None:
-        """Store unit and kind of a new instrument, because table ``readings`` lacks them."""
+        """Store unit and kind of a new instrument, because table ``readings`` lacks both."""
         about = [metric.unit, metric.instrument, *scope]
         if rank.user.get(metric.name) != about:
             rank.user[metric.name] = about
@@ -188,7 +188,7 @@ def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]
 
 
 def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
-    """Return key and labels of the rank's series for ``value``, or of its overflow series."""
+    """Return key and labels of the rank's series for ``value``, or of the overflow series."""
     name, labels = value.metric.name, value.labels
     key = _series_key(name, labels)
     if labels and key not in rank.places:

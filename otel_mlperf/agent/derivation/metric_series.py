@@ -1,4 +1,4 @@
-"""Metric series of a rank or the node, and their conversion to metric points.
+"""Metric series of a rank or the node, and conversion of series to metric points.
 
 Histograms count every step and section, whether sampled as spans or not. A series belongs to a
 rank, not to a process: forked children of a rank add to the same series.
@@ -7,7 +7,7 @@ Each new series starts with a zero point before its first value: otherwise Prome
 would miss the first increase. Totals that are counted outside the agent have no zero point, because
 they include earlier counts. Points of sensor readings have the time of the reading.
 
-A point of delta temporality is the growth of its series since the previous export. The previous
+A point of delta temporality is the growth of the series since the previous export. The previous
 totals are part of the agent's state, so that a replay creates the same requests. The sum of all
 deltas is the cumulative total, except for requests that are counted as lost.
 """
@@ -82,7 +82,7 @@ class Meter:
         value_ns: int,
         exemplar: tuple[int, bytes, int],
     ) -> None:
-        """Add an exemplar for a duration: Unix time, trace id and span id of its sampled span."""
+        """Add an exemplar for a duration: Unix ns, trace id and span id of the sampled span."""
         time_ns, trace, span = exemplar
         series = self._series(metric.name, labels)
         series.exemplars.append(Exemplar(value_ns / 1e9, time_ns, trace, span))
@@ -103,7 +103,10 @@ class Meter:
         series.value = max(series.value, value)
 
     def put(self, metric: str, labels: dict[str, str], value: float) -> None:
-        """Set a series that a process accumulates in cells, and whose number the process limits."""
+        """Set a series that a process accumulates in journal cells.
+
+        The process itself limits the number of such series.
+        """
         series = self._series(metric, labels, is_bounded=True)
         series.value, series.gone, series.source = value, False, JOURNAL
 
@@ -120,7 +123,7 @@ class Meter:
                 del series.exemplars[:-_MAX_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
-        """Mark all series of a gauge as ended. ``set`` undoes this until the next export."""
+        """Mark all series of a gauge as ended. A ``set`` before the next export undoes this."""
         for series in self._owner.series.values():
             if series.metric == metric.name:
                 series.gone = True

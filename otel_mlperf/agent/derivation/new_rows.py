@@ -35,8 +35,8 @@ Payloads = dict[int, dict[str, Any]]
 class NewRows:
     """New rows of one journal since the last mark, by kind.
 
-    ``steps`` are the section rows of ended steps, ``outside`` those outside steps. Rows of open
-    steps are stored in the journal's state until a later mark.
+    ``steps`` are the section rows of ended steps, ``outside`` the section rows outside steps. Rows
+    of open steps are stored in the journal's state until a later mark.
     """
 
     def __init__(self, journal: JournalState, limits: SpanLimits = NO_LIMITS) -> None:
@@ -83,7 +83,7 @@ class NewRows:
         self._split()
 
     def take_payload(self, span: int) -> dict[str, Any]:
-        """Remove the payload of row ``span`` and return it redacted; {} if there is none."""
+        """Remove the payload of row ``span`` and return it redacted; {} if the row has none."""
         recorded = self.payloads.pop(span, None)
         if recorded is None:
             return {}
@@ -240,8 +240,8 @@ def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
     """Return ``sections`` with parent and root of each garbage collection set.
 
     The enclosing section is the innermost one that contains the whole collection. The recorder
-    cannot determine it: a collection may happen while a section is being opened or closed. Partial
-    overlap is impossible, because a collection is a single call on its thread.
+    cannot determine that section: a collection may happen while a section is being opened or
+    closed. Partial overlap is impossible, because a collection is a single call on its thread.
     """
     is_pause = sections["flags"] & Flag.PAUSE != 0
     if not is_pause.any():

@@ -2,7 +2,8 @@
 
 Examples are epochs, validation, checkpoints, set-up, requests, and programs without steps. Sections
 end one by one, children before parents. Self time is the duration minus the time that children
-cover. The place of a section is its path: the names from below the run's span to its own.
+cover. The place of a section is its path: the section names from below the run's span to the
+section's own name.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class OutsideSection(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """Return the duration in ns, including that of sections inside."""
+        """Return the duration in ns, including sections inside."""
         return self.end - self.start
 
 
@@ -75,7 +76,7 @@ class OutsideSections:
     """Sections of one journal that ended outside steps since the last mark."""
 
     def __init__(self, rows: Rows, steps: Sequence[EndedStep], journal: JournalState) -> None:
-        """Derive from ``rows``. Ended ``steps`` reduce the self times of enclosing sections."""
+        """Derive from ``rows``; the ended ``steps`` reduce self times of enclosing sections."""
         self._journal = journal
         self._rows: list[tuple[int, ...]] = rows.tolist()
         self._paths: dict[int, tuple[str, ...]] = {}
@@ -111,9 +112,10 @@ class OutsideSections:
     def _after_steps(self, ended: set[int]) -> list[tuple[int, int, int, int]]:
         """Return start, end, parent and track of the sections that are not inside an open step.
 
-        Sections inside an open step are stored in ``inside_steps``. Once the step ends, its
-        interval covers them. They must not be added before, because a cover only grows to the right
-        and the step started earlier. If the step is cancelled, they are returned at that mark.
+        Sections inside an open step are stored in ``inside_steps``. Once the step ends, the step's
+        interval covers these sections. They must not be added before, because a cover only grows to
+        the right and the step started earlier. If the step is cancelled, the sections are returned
+        at that mark.
         """
         journal = self._journal
         going_on = {span: root for span, root in journal.roots.items() if root.kind == "step"}
@@ -132,7 +134,7 @@ class OutsideSections:
         return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """Return the ids of the sections around ``span``, up to the first one in ``known``."""
+        """Return the ids of the sections around ``span``, below the first that is in ``known``."""
         above: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent
@@ -163,10 +165,10 @@ class OutsideSections:
         )
 
     def _is_concurrent(self, span: int) -> bool:
-        """Return whether the section, or an enclosing one, ran on another track than its parent.
+        """Return whether the section or an enclosing section ran on another track than its parent.
 
-        Directly below the run, the track is compared with that of the steps. Sections of a forked
-        child are always concurrent with the main process of its rank.
+        For a section directly below the run, the tracks of the steps are compared instead. Sections
+        of a forked child are always concurrent with the main process of its rank.
         """
         if self._journal.meta.is_child:
             return True

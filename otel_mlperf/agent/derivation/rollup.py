@@ -2,7 +2,7 @@
 
 Over budget, the longest sections and their ancestors remain spans. All other sections are rolled
 up: one span for each parent and name, with count, sum, minimum and maximum. No duration is lost:
-those of spans and roll-ups sum to the same total.
+spans and roll-ups together sum to the same total.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Update of metric series from derived rows.
 
-Rows of one mark are summed before they are added if the result is the same, because looking up a
-series costs more than adding a row.
+If the result is the same, the rows of one mark are summed first and only the sum is added to a
+series, because looking up a series costs more than adding a row.
 """
 
 from __future__ import annotations

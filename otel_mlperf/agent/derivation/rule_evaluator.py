@@ -1,7 +1,8 @@
 """Evaluation of the warning rules against measured values.
 
-A warning starts if its condition has been true for the time that its rule requires. It ends after
-the condition has been false for 30 s, so that an intermittent condition is a single warning.
+A warning starts if the condition of a rule has been true for the time that the rule requires. The
+warning ends after the condition has been false for 30 s, so that an intermittent condition is a
+single warning.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class _TotalsGrowth:
         self._totals: deque[tuple[float, float, float]] = deque()
 
     def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
-        """Add both totals; return their growth over the last ``over_s``, or 0 after a restart."""
+        """Add both totals; return the growth of each in the last ``over_s`` seconds.
+
+        After a restart of a total, both growths are 0.
+        """
         totals = self._totals
         # A smaller total means that its source restarted: the difference would be negative.
         if totals and (total < totals[-1][1] or per < totals[-1][2]):

@@ -1,6 +1,6 @@
 """Selection of the spans of one journal at one mark: of steps, of requests, and of the run's trace.
 
-A step or request is a trace of its own, sampled with everything inside it, within a budget. Other
+A step or request is a trace of its own, sampled with all sections inside, within a budget. Other
 sections outside steps are sampled individually, by name.
 """
 
@@ -42,10 +42,10 @@ _PATIENCE: Final = 20
 def sample_steps(
     ended: Sequence[EndedStep], policy: Policy, rank: RankState, state: JournalState
 ) -> list[EndedStep]:
-    """Decide for each ended step whether it is sampled; return the steps with their reasons.
+    """Decide for each ended step whether it is sampled; return the steps with the reasons.
 
-    The steps are moved from ``state.roots`` to ``state.ended``. They must be sorted by end, because
-    each step is compared with earlier ones.
+    The steps are moved from ``state.roots`` to ``state.ended``. ``ended`` must be sorted by end,
+    because each step is compared with earlier steps.
     """
     sampled = []
     for step in ended:

@@ -38,7 +38,7 @@ _ON_AXIS: Final = (names.TRAIN, names.PREDICT)
 
 
 class Scalars:
-    """Collector of a node's tracker points, which wait in the agent's state for their batch."""
+    """Collector of a node's tracker points, which wait in the agent's state for the next batch."""
 
     def __init__(self, state: AgentState) -> None:
         self._state = state

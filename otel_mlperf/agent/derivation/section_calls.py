@@ -1,8 +1,8 @@
-"""Calls of sections by place: durations, failures, calls within their bound, and resource use.
+"""Calls of sections by place: durations, failures, calls within the bound, and resource use.
 
 Every ended call counts, whether sampled as a span or not. The share of calls within a declared
 bound is exact, because each call is compared with the bound. A measured call reports its resource
-use in its payload.
+use in the payload.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def calls_at(
     self_ns: int,
     state: JournalState,
 ) -> SectionCalls:
-    """Return the calls of one place, compared with the bound that their section declares."""
+    """Return the calls of one place, compared with the bound that the section declares."""
     bound_s = _bound_s(state.section(place.name)[4])
     if bound_s is None:
         within = np.zeros(len(failed), np.bool_)

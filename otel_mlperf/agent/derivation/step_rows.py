@@ -69,16 +69,16 @@ class DerivedSteps(NamedTuple):
 
     @property
     def whole(self) -> list[EndedStep]:
-        """Return the ended steps that were not interrupted: only their durations are meaningful."""
+        """Return the steps that were not interrupted; other steps have no meaningful duration."""
         return [step for step in self.ended if not step.interrupted]
 
 
 def derive_steps(rows: Rows, payloads: Payloads, state: JournalState) -> DerivedSteps:
-    """Derive ended steps from their section rows.
+    """Derive ended steps from section rows.
 
     Args:
         rows: section rows of steps that have ended, now or earlier.
-        payloads: payloads by the span id of their row.
+        payloads: payloads by the span id of the row.
         state: known steps and names. The sums of aggregates in the state are updated.
     """
     ids = np.unique(rows["root"])
@@ -101,7 +101,7 @@ def _ends(rows: Rows, ids: NDArray[np.uint64], state: JournalState) -> NDArray[n
 
 
 def _exclude_inside(sections: EndedStepRows, payloads: Payloads) -> None:
-    """Move excluded time (payload ``x``) from the self time of its section to that of the step.
+    """Move excluded time (payload ``x``) from a section's self time to the step's self time.
 
     ``_ended`` then subtracts the total excluded time from the step's duration and self time.
     """
@@ -178,7 +178,7 @@ def uses_in_steps(steps: DerivedSteps, payloads: Payloads) -> Uses:
 
 
 def epoch_of(payload: dict[str, Any]) -> int | None:
-    """Return the epoch that the user's program reported in a payload; None if it reported none."""
+    """Return the epoch that the program reported in a payload; None if missing or invalid."""
     return _whole((payload.get("a") or {}).get(names.TRAINING_EPOCH))
 
 

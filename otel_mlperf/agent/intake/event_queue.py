@@ -1,7 +1,7 @@
 """Queue of events that are logged, but not processed yet.
 
 Programs may write rows faster than the agent can process them. Events are queued in order. A large
-backlog is only on disk (in the event log), so that it does not occupy memory.
+backlog is only on disk (in the event log), so that the backlog does not occupy memory.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class EventQueue:
 
     Args:
         log: the event log.
-        tail: reader of the journals. Slots are freed after their rows are in the log.
-        most_bytes: maximum size of queued events. Above it, ``spill`` leaves rows in the rings.
+        tail: reader of the journals. Slots are freed after the log contains the rows.
+        most_bytes: maximum size of queued events. Above this size, ``spill`` leaves rows in the
+            rings.
     """
 
     def __init__(self, log: Log, tail: Tail, most_bytes: int) -> None:
@@ -80,11 +81,11 @@ class EventQueue:
         return bool(self._refused)
 
     def put(self, events: Sequence[Event]) -> None:
-        """Log and queue events, then free the slots of their rows in the journals.
+        """Log and queue events, then free the journal slots of the logged rows.
 
         Events must be logged before they are processed, because after a crash everything is derived
-        again from the log. If events cannot be written, the next call retries, and their rows stay
-        in the rings.
+        again from the log. If events cannot be written, the next call retries, and the events' rows
+        stay in the rings.
         """
         with self.lock:
             self._store(events)
@@ -191,7 +192,7 @@ class EventQueue:
             return first or place
 
     def contained(self) -> None:
-        """Drop processed events that could not be logged: a written state contains them now."""
+        """Drop processed events that could not be logged, because a written state contains them."""
         with self.lock:
             if not self._waiting:
                 self._refused.clear()

@@ -86,7 +86,7 @@ class _Ring:
     """Ring of one journal, from which rows are moved up to the first slot that is not published.
 
     If ``in_order`` is False, the processor may make a row's last word visible before its other
-    words. A row is then moved only if the previous poll has seen it too.
+    words. A row is then moved only if the previous poll has seen the row too.
     """
 
     def __init__(self, path: str, shape: Shape, buffer: mmap.mmap, *, in_order: bool) -> None:

@@ -19,13 +19,14 @@ _log = logging.getLogger("otel_mlperf.agent")
 
 
 class OpenJournals:
-    """Journals of one folder: those being read, and those that were read to their end.
+    """Journals of one folder: journals being read, and journals that were read to the end.
 
     Args:
         folder: folder of the journals.
-        own: this process's mappings of its own journals, by path: it must not open their files
-            again.
-        take_over: stops the ``FirstLook`` thread, which has freed slots so far.
+        own: memory maps of the journals that this process itself writes, by path. These files must
+            not be opened again: closing one would release its lock.
+        take_over: called before a journal is opened: stops the ``FirstLook`` thread, which until
+            then freed the journals' slots.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class OpenJournals:
         self._cut: set[str] = set()
 
     def open_new(self) -> list[str]:
-        """Open the journals that are new since the last call; return their names."""
+        """Open the folder's new journals; return the names of the journals that could be opened."""
         names = {path.name for path in journals_in(self._folder)}
         names |= {Path(path).name for path in self._own}
         new = sorted(names - self.readers.keys() - self.ended.keys() - self._cut)
@@ -83,7 +84,7 @@ class OpenJournals:
             self._follow(name)
 
     def _follow(self, name: str) -> None:
-        """If the process has created its removed file again, continue in the new file."""
+        """If the process has replaced a journal's removed file, continue in the new file."""
         removed, made = self.readers[name], self._reader(name)
         if made is None:
             return
@@ -98,7 +99,7 @@ class OpenJournals:
         )
 
     def remove_ended(self) -> None:
-        """Close ended journals; remove their files, and those of truncated ones beyond repair."""
+        """Close ended journals; remove the files of these and of irreparably truncated journals."""
         for name in self._cut:
             self._remove(name)
         self._cut.clear()

@@ -89,7 +89,7 @@ def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArr
 
 
 def _reach_pauses(ended: Rows, ends_in: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-    """Update ``first`` for sections around garbage collections, whose rows have no parent."""
+    """Lower ``first`` for sections around garbage collections: collection rows lack a parent."""
     for i in np.flatnonzero(ended["flags"] & Flag.PAUSE).tolist():
         encloses = ended["start"] <= ended["start"][i]
         encloses &= ended["end"] >= ended["end"][i]

@@ -43,7 +43,7 @@ class Spiller(threading.Thread):
                 return
 
     def stop(self) -> None:
-        """End the thread, if it was started, and wait for its end."""
+        """End the thread, if it was started, and wait until it has ended."""
         self._ended.set()
         self._at_work.set()
         if self.is_alive():

@@ -50,9 +50,10 @@ class Tail:
 
     Args:
         folder: folder of the journals.
-        own: this process's mappings of its own journals, by path: it must not open their files
-            again.
-        take_over: stops the ``FirstLook`` thread, which has freed slots so far.
+        own: memory maps of the journals that this process itself writes, by path. These files must
+            not be opened again: closing one would release its lock.
+        take_over: called before a journal is opened: stops the ``FirstLook`` thread, which until
+            then freed the journals' slots.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Tail:
         self._alive_ns[name] = self._readers[name].counted([Word.BEAT]).get(Word.BEAT, 0)
 
     def missing(self, state: AgentState) -> list[Event]:
-        """Return end events for journals in the state whose files are missing or unreadable."""
+        """Return end events for journals in the state that have no readable file."""
         self._open.refresh()
         return [
             Left(name, journal.alive_ns, journal.open, journal.cells, journal.words, is_whole=False)
@@ -103,7 +104,7 @@ class Tail:
         ]
 
     def find(self) -> list[Joined]:
-        """Open the journals that are new since the last call; return an event for each."""
+        """Open the folder's new journals; return an event for each opened journal."""
         new = self._open.open_new()
         for name in new:
             self._note_alive(name)
@@ -146,7 +147,7 @@ class Tail:
 
     @property
     def is_filling(self) -> bool:
-        """Return whether a journal fills up; False if a truncated one must be repaired first."""
+        """Return whether a journal fills up; False if a truncated journal needs repair first."""
         readers = self._readers.values()
         return any(r.ring.is_filling() for r in readers) and not any(r.is_cut for r in readers)
 
@@ -172,7 +173,7 @@ class Tail:
         """Return a snapshot of open table, cells and counters of each journal, by name.
 
         If ``before`` contains snapshots from before a poll, the tables also contain sections that
-        have ended since, because rows of the poll may have these as parent.
+        have ended since, because rows of the poll may have these sections as parent.
         """
         seen = {}
         for name, reader in self._readers.items():
@@ -183,7 +184,7 @@ class Tail:
         return seen
 
     def durable(self) -> None:
-        """Free the slots of the last poll. Must be called only after their events are durable."""
+        """Free the slots of the last poll. The events of that poll must already be durable."""
         now = time.monotonic_ns()
         for reader in [*self._readers.values(), *self._open.ended.values()]:
             reader.free()
@@ -193,7 +194,7 @@ class Tail:
 
     @property
     def tables_requested_ns(self) -> int:
-        """Return the time of the last request to write the tables, monotonic ns; 0 if none."""
+        """Return the monotonic ns of the last request to write the tables; 0 if there is none."""
         times_ns = (reader.word(Word.TABLES_REQUESTED) for reader in self._readers.values())
         return max(times_ns, default=0)
 
@@ -212,7 +213,7 @@ class Tail:
         self._open.remove_ended()
 
     def still_there(self, names: list[str]) -> list[str]:
-        """Return those of the journals ``names`` whose files still exist."""
+        """Return the journal names among ``names`` for which a file still exists."""
         return [name for name in names if (self.folder / name).exists()]
 
     @property
@@ -225,7 +226,7 @@ class Tail:
         return {n: r.meta for n, r in self._readers.items() if not r.meta.is_child}
 
     def stepping(self) -> set[str]:
-        """Return the names of the main journals whose process has started a step."""
+        """Return the names of the main journals of processes that have started a step."""
         return {name for name in self.mains() if self._readers[name].word(Word.STEP_TIME)}
 
     def take_fullest(self) -> dict[int, tuple[int, int]]:

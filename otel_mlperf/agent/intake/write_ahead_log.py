@@ -1,8 +1,9 @@
 """Write-ahead log (WAL) of events, from which a restarted agent continues.
 
-Its segments (``wal-00000001`` and so on, in the agent's folder) are append-only. A record consists
-of its length, a CRC-32, and an event in MessagePack. Reading a segment ends at the first incomplete
-or invalid record. A segment is removed after a state that contains all of its events was written.
+The log's segments (``wal-00000001`` and so on, in the agent's folder) are append-only. A record
+consists of its length, a CRC-32, and an event in MessagePack. Reading a segment ends at the first
+incomplete or invalid record. A segment is removed after a state that contains all of its events was
+written.
 """
 
 from __future__ import annotations
@@ -132,11 +133,14 @@ class Log:
         return Place(self.segment, os.fstat(self._fd).st_size if self._fd >= 0 else 0)
 
     def handle(self) -> int:
-        """Return a duplicate descriptor of the segment, which the caller must close; -1 if none."""
+        """Return a duplicate descriptor of the segment; -1 if no segment is open.
+
+        The caller must close the descriptor.
+        """
         return os.dup(self._fd) if self._fd >= 0 else -1
 
     def after_all(self) -> int:
-        """Return a segment number that is higher than that of every existing segment."""
+        """Return a segment number that is higher than all existing segment numbers."""
         return max([0, *(number for number, _ in self._segments())]) + 1
 
     def next_segment(self) -> int:

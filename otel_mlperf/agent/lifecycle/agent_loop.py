@@ -68,7 +68,7 @@ class Agent:
     def __init__(
         self, folder: Path, tail: Tail, options: Options, machine: SensorSet | None = None
     ) -> None:
-        """Load the state in ``folder`` (the agent's folder in a run folder) and replay its log.
+        """Load the state in ``folder`` (the agent's folder in a run folder) and replay the log.
 
         ``machine`` contains the sensors to read (default: those that ``options`` select).
         """
@@ -166,7 +166,7 @@ class Agent:
                 break
 
     def tick(self) -> None:
-        """Read sensors, then poll journals: a rank's last readings must precede its end."""
+        """Read sensors, then poll journals: a rank's last readings must precede the rank's end."""
         # Must run first: accessing a file that was truncated since the last poll is fatal (SIGBUS).
         with self._queue.lock:
             missing = self._tail.missing(self._state)
@@ -187,7 +187,7 @@ class Agent:
             self.mark()
 
     def mark(self) -> None:
-        """Log a mark, which derives everything from the rows so far. Flush if due."""
+        """Log a mark and derive all data from the rows so far; flush if due."""
         until_ns = time.monotonic_ns(), time.time_ns()
         # Look for windows before reading rows, so that the rows include the windows' sections.
         window = self._windows.look(self._state)
@@ -228,7 +228,7 @@ class Agent:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Process the events that are queued now, in order. Later ones stay queued."""
+        """Process the events that are queued now, in order. Later events stay queued."""
         for events in self._queue.take_waiting():
             for event in events:
                 self._processor.apply(event)

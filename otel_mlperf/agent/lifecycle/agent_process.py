@@ -1,8 +1,9 @@
 """Process or thread in which the agent runs, from its start to its end.
 
 The agent runs in its own process, detached from the training job. If no process can be started, the
-agent is a thread of the user's program. One such thread serves all ranks of a node. The threads of
-all other ranks wait until their journal has been read, or take over if the serving thread ends.
+agent is a thread of the user's program. One such thread serves all ranks of a node. The thread of
+any other rank waits until the rank's journal has been read, or takes over if the serving thread
+ends.
 """
 
 from __future__ import annotations
@@ -54,16 +55,18 @@ def serve(
     take_over: Callable[[], None] = lambda: None,
     quieten: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Serve the journals in ``folder`` until the last one has ended; return an exit code.
+    """Serve the journals in ``folder`` until the last journal has ended; return an exit code.
 
-    Does nothing if another agent serves the folder, or if other users may write to it: a journal
-    contains the path of the run folder to which the agent writes.
+    Does nothing if another agent serves the folder, or if other users may write to the folder: a
+    journal contains the path of the run folder to which the agent writes.
 
     Args:
         folder: folder of the journals.
         options: options of the agent.
-        lock: lock of the folder, if the caller has acquired it.
-        take_over: stops the ``FirstLook`` thread, which has freed slots so far.
+        lock: lock of the folder that the caller has acquired; None if this function must acquire
+            the lock.
+        take_over: called before a journal is opened: stops the ``FirstLook`` thread, which until
+            then freed the journals' slots.
         quieten: lowers the priority of all threads but the given one (see ``Agent.run``).
     """
     if not is_own(folder):
@@ -157,7 +160,7 @@ def _claimed_agent(
     own: dict[str, mmap.mmap] | None = None,
     take_over: Callable[[], None] = lambda: None,
 ) -> Iterator[Agent]:
-    """Yield an agent for the journals in ``folder``. Its folder in the run folder is locked."""
+    """Yield an agent for the journals in ``folder``. The agent's folder is locked."""
     # Imported late: every rank starts an agent, and only the one that serves needs these modules.
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -168,7 +171,7 @@ def _claimed_agent(
 
 
 def first_meta(folder: Path) -> JournalMeta | None:
-    """Return the metadata of the first readable journal in ``folder``; None if none is readable."""
+    """Return the metadata of the first readable journal in ``folder``; None if none can be read."""
     for path in journals_in(folder):
         try:
             reader = JournalReader(str(path))

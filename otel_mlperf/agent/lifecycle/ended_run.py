@@ -30,7 +30,7 @@ def queue_page(
     processor: EventProcessor,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Create the page from the tables and queue it for delivery. If that fails, it stays due.
+    """Create the page from the tables and queue it for delivery. The page stays due on failure.
 
     Args:
         run_folder: the run folder.

@@ -1,8 +1,8 @@
-"""The agent's folder in a run folder, and the lock of the agent that uses it.
+"""The agent's folder in a run folder, and the lock of the agent that uses the folder.
 
 The folder is ``agent/<host>``, or ``agent/<host>-2`` and so on if agents of other machines or
-containers with the same host name use the first ones. The lock of a killed agent is released. The
-next agent acquires it and continues from the state and log in the folder.
+containers with the same host name use the first folders. The lock of a killed agent is released.
+The next agent acquires the lock and continues from the state and log in the folder.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
     """Create, lock and yield the folder of the agent that serves the journals in ``journals``.
 
     A previous agent of the same journals may still be ending, and have the lock. In that case the
-    folder is used without the lock, because its state and log are needed.
+    folder is used without the lock, because the new agent needs the folder's state and log.
 
     Raises:
         OSError: the run folder cannot be written.
@@ -64,7 +64,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
 
 @contextmanager
 def claim_ended_folder(folder: Path) -> Iterator[bool]:
-    """Lock the folder of an agent that may have ended. Yield False if an agent still uses it."""
+    """Lock the folder of an agent that may have ended; yield False if it is still in use."""
     lock = _open(folder)
     try:
         yield _acquire(lock)

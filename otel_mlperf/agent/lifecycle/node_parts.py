@@ -62,7 +62,7 @@ def load_or_begin(run_folder: Path, folder: Path) -> AgentState:
 def make_node_parts(
     run_folder: Path, folder: Path, options: Options, state: AgentState
 ) -> NodeParts:
-    """Create the components of the agent in ``folder``, whose name identifies the host."""
+    """Create the components of the agent in ``folder``; the folder's name identifies the host."""
     outbox = Outbox(folder / "requests", options.max_outbox_bytes)
     outbox.load(state.request, state.pending)
     rows = TableRows()

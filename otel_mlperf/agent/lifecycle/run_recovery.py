@@ -74,7 +74,7 @@ class Journals(NamedTuple):
 
 
 def recover_journals(environ: Mapping[str, str], folders: list[Path]) -> Journals:
-    """Read journals that no agent serves and no process writes. Failures are collected."""
+    """Read journals that no agent serves and no process writes; return counts and failures."""
     read, in_use, failed = 0, 0, []
     for folder in folders:
         journals = journals_in(folder)
@@ -112,7 +112,7 @@ def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
-    """Return the journal folders on this node: of ``run``, or if None of all runs in shared memory.
+    """Return the journal folders of ``run`` on this node; if None, of all runs in shared memory.
 
     Raises:
         StoreError: on Windows, which has no locks that show which runs are still served.
@@ -135,7 +135,8 @@ def deliver_rest(run: RunFolder, environ: Mapping[str, str]) -> Recovered:
 
     Raises:
         RunServed: an agent still serves the run, and would change files concurrently.
-        StoreError: the run folder is another user's, who could place links where files are written.
+        StoreError: the run folder belongs to another user, who could place links where files are
+            written.
     """
     run_folder = run.path
     if (owner := run_folder.stat().st_uid) != user_id():
@@ -179,8 +180,9 @@ def _deliver(run_folder: Path, place: Path, options: Options) -> Recovered:
 def _store_log(run_folder: Path, place: Path, options: Options) -> AgentState:
     """Store events that a killed agent had logged; return the state that contains them.
 
-    When a container ends, its agent is killed and the journals in its shared memory are removed.
-    Only the event log then remains, and each journal is treated as ended.
+    When a container ends, the container's agent is killed and the journals in the container's
+    shared memory are removed. Only the event log then remains, and each journal is treated as
+    ended.
     """
     state = load_or_begin(run_folder, place)
     logged = Log(place, state.segment, state.logged).replay()

@@ -47,7 +47,7 @@ class Options:
 
     policy: Policy
     sampler: Sampler | None = None
-    """Decides which of the sampled traces are sent; None: all of them are sent."""
+    """Decides which of the sampled traces are sent; None if all are sent."""
     limits: SpanLimits = NO_LIMITS
     traces: SignalSettings | None = None
     metrics: SignalSettings | None = None
@@ -134,11 +134,11 @@ def read_options(environ: Mapping[str, str]) -> Options:
 
 
 def read_stored_options(folder: Path, environ: Mapping[str, str]) -> Options:
-    """Return the options for processing a recorded run, from the settings stored in its folder.
+    """Return the options for processing a recorded run, from the settings in the run folder.
 
     Args:
         folder: the run folder, possibly of another user.
-        environ: the caller's environment variables. Only these select where data is sent.
+        environ: the caller's environment variables. Only these variables select where data is sent.
     """
     stored = read_stored(folder, environ)
     options = read_options(stored.environ)

@@ -1,7 +1,7 @@
 """State of the agent that cannot be read again from journals: one tree of structs.
 
-The state is written as a whole after every flush. A restarted agent loads it and replays the later
-events.
+The state is written as a whole after every flush. A restarted agent loads the state and replays the
+later events.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Distribution(Struct):
         return self.zeros + sum(self.counts.values())
 
     def plus(self, other: Distribution) -> Distribution:
-        """Return the distribution of the values of both, with the newer exemplar."""
+        """Return the distribution of the values of both distributions, with the newer exemplar."""
         counts = dict(self.counts)
         for index, count in other.counts.items():
             counts[index] = counts.get(index, 0) + count
@@ -48,7 +48,7 @@ class Distribution(Struct):
         )
 
     def buckets(self, *, explicit: bool = False) -> Buckets:
-        """Return the buckets to export: explicit, or at most MAX_BUCKETS exponential ones."""
+        """Return the buckets to export: explicit, or at most MAX_BUCKETS exponential buckets."""
         if explicit:
             return self._explicit()
         counts, scale = self.counts, HISTOGRAM_SCALE

@@ -1,8 +1,8 @@
 """Events of the agent, which are logged durably before they are processed.
 
 Everything that the agent derives (tables, histograms, requests) is a function of these events in
-order. A restarted agent that replays them therefore gets the same result, down to the bytes of each
-request. For that reason, events also contain times, readings and cells.
+order. A restarted agent that replays the events therefore gets the same result, down to the bytes
+of each request. For that reason, events also contain times, readings and cells.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
 
     journal: str
     monotonic_ns: int
-    """Time at which the journal's process was last seen alive, which may be long ago; 0: never."""
+    """Time at which the journal's process was last seen alive, which may be long ago; 0 if
+    never."""
     open: bytes
     cells: bytes
     words: dict[int, int]
@@ -74,7 +75,7 @@ class Seen(msgspec.Struct, array_like=True, frozen=True):
     words: dict[int, int]
     """Header words that are counters or times, by word number."""
     alive_ns: int = 0
-    """Time at which the journal's process was last seen alive, monotonic ns; 0: never."""
+    """Time at which the journal's process was last seen alive, monotonic ns; 0 if never."""
 
 
 class SensorReading(msgspec.Struct, array_like=True, frozen=True):

@@ -147,7 +147,7 @@ class JournalState(msgspec.Struct):
 
     @property
     def waiting_rows(self) -> int:
-        """Return the number of section rows that wait for their step to end or for GPU times."""
+        """Return the number of section rows that wait, e.g. for a step's end or for GPU times."""
         waiting = [self.held, *(step.rows for step in self.steps_awaiting_gpu.values())]
         return sum(len(rows) // ROW_BYTES for rows in waiting)
 
@@ -176,7 +176,7 @@ class JournalState(msgspec.Struct):
 
     @property
     def run_trace(self) -> bytes:
-        """Return the id (16 bytes) of the run's trace, which contains what is outside steps."""
+        """Return the id (16 bytes) of the run's trace, with all sections outside steps."""
         return ids.run_trace_id(self.meta.run_id, self.meta.restart).to_bytes(16, "big")
 
     def step_trace(self, phase: str, n: int) -> bytes:
@@ -185,7 +185,7 @@ class JournalState(msgspec.Struct):
         return ids.trace_id(meta.run_id, meta.restart, phase, n).to_bytes(16, "big")
 
     def trace_of(self, root: int) -> bytes:
-        """Return the trace id (16 bytes) of the sections whose root has the span id ``root``.
+        """Return the trace id (16 bytes) of all sections under the root with span id ``root``.
 
         A root is a step, the run, a foreign trace, or a section outside steps. Steps of a forked
         child are sections of the run.

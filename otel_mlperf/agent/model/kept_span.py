@@ -19,7 +19,7 @@ _HAS_REMOTE: Final = 0x100
 
 @dataclass(slots=True)
 class SampledSpan:
-    """Section, roll-up or segment to be stored and sent as a span. Its times are monotonic ns."""
+    """Section, roll-up or segment to be stored and sent as a span. All times are monotonic ns."""
 
     journal: JournalState
     span: int
@@ -66,7 +66,7 @@ class SampledSpan:
         return self.journal.thread(self.track)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes of this span, without those constant for its section name."""
+        """Return the attributes of this span, except constant ones of the section name."""
         own = dict(self.payload.get("a") or {})
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
@@ -104,7 +104,7 @@ class SampledSpan:
 
     @property
     def exception_texts(self) -> list[str]:
-        """Return type, message and stack of the exception that left the section; [] if none did."""
+        """Return type, message and stack of the exception that left the section; [] if none."""
         return self.payload.get("e") or []
 
     @property
@@ -116,7 +116,7 @@ class SampledSpan:
 
     @property
     def status_description(self) -> str:
-        """Return the text for an interruption, else the user's text, else that of the error."""
+        """Return the interruption text, else the user's text, else the error text; "" if none."""
         if self.interrupted:
             return names.INTERRUPTED_MESSAGE
         if set_status := self.payload.get("s"):
@@ -141,13 +141,13 @@ class SampledSpan:
 
     @property
     def trace_state(self) -> str:
-        """Return the tracestate of a trace that a remote caller started; "" in this run's own."""
+        """Return the tracestate of a trace that a remote caller started; "" for other traces."""
         root = self.journal.roots.get(self.root)
         return root.trace_state if root is not None else ""
 
     @property
     def caller_flags(self) -> int | None:
-        """Return the trace flags of the remote caller (1: sampled); None in this run's traces."""
+        """Return the trace flags of the remote caller (1: sampled); None if there is no caller."""
         root = self.journal.roots.get(self.root)
         return None if root is None or root.kind != "foreign" else int(not root.is_unsampled)
 

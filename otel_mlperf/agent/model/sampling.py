@@ -76,9 +76,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the maximum number of spans that ``rank`` adds to the trace of a step.
 
         1 means only the step's own span. A profiled step gets the maximum per rank, because
-        profiler events become children of its sections. If an equal share per rank is too small to
-        be useful, up to eight ranks share the whole budget. All ranks select the same eight ranks,
-        because the selection is computed from the trace id.
+        profiler events become children of the step's sections. If an equal share per rank is too
+        small to be useful, up to eight ranks share the whole budget. All ranks select the same
+        eight ranks, because the selection is computed from the trace id.
         """
         if reason == PROFILED:
             return self.max_spans_per_rank
@@ -111,10 +111,11 @@ def reason_to_keep(
     error: bool,
     profiled: bool = False,
 ) -> str | None:
-    """Return why a step of phase ``key`` (or section with key ``key``) is sampled; None if not.
+    """Return the reason to sample a step of phase ``key``, or a section with that key; else None.
 
-    ``index`` counts from 0 by key. The duration is stored for later calls, except if ``profiled``,
-    because a profiler slows steps down. Slowness is relative to the previous hundred durations.
+    ``index`` counts from 0 by key. ``now_ns`` is the event's time, for the limits per minute. The
+    duration is stored for later calls, except if ``profiled``, because a profiler slows steps down.
+    Slowness is relative to the previous hundred durations.
     """
     if profiled:
         return PROFILED

@@ -12,7 +12,7 @@ ScalarKind = Literal["step", "value", "reading", "finding", "result", "outcome"]
 class ScalarItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Value of a curve at one step: a step duration, logged value, reading or finding.
 
-    When a process ends, its numeric results and its outcome become points as well.
+    When a process ends, the numeric results and the outcome of the process become points as well.
     """
 
     kind: ScalarKind

@@ -40,7 +40,7 @@ class Calls:
         self.spread = 0.0
 
     def add(self, durations_ns: NDArray[np.int64], errors: int, within: int) -> None:
-        """Add a non-empty batch: ``errors`` of the calls failed, ``within`` met their bound."""
+        """Add a non-empty batch: ``errors`` calls failed, ``within`` calls met the bound."""
         count = len(durations_ns)
         total, least, most = (
             int(f()) for f in (durations_ns.sum, durations_ns.min, durations_ns.max)
@@ -87,7 +87,7 @@ class DurationRows:
     def add(
         self, place: DurationPlaceRow, durations_ns: NDArray[np.int64], errors: int, within: int
     ) -> None:
-        """Add ended calls: ``errors`` of them failed, ``within`` met their declared bound."""
+        """Add ended calls: ``errors`` calls failed, ``within`` calls met the declared bound."""
         self._calls.setdefault(place, Calls()).add(durations_ns, errors, within)
 
     def rows(self) -> list[Row]:
@@ -238,7 +238,7 @@ class TableRows:
         self._warnings[row.rank, row.restart, row.id, row.labels, row.start_ns] = row
 
     def clear(self) -> None:
-        """Remove all rows. Must be called only after they are stored."""
+        """Remove all rows. Must be called only after the rows are stored."""
         self._rows, self._outside, self._warnings = {}, {}, {}
         self.uses, self.durations = UseRows(), DurationRows()
         self._sections = transposed(SectionRow, ())

@@ -1,9 +1,10 @@
-"""Sidecar (sampler) that reads GPUs which a rank sees but the agent of its node does not.
+"""Sidecar (sampler) that reads GPUs that are visible to a rank but not to the node's agent.
 
-Every rank starts an agent process in its own control group. Only one of them serves the node. If
-GPUs of a rank are hidden from the serving agent, the rank's other agent process continues as a
-*sampler*. A sampler reads only GPUs, and passes the readings to the serving agent through files. It
-ends after all ranks that see the same GPUs have ended. The training process is not involved.
+Every rank starts an agent process in its own control group. Only one of these agents serves the
+node. If GPUs of a rank are hidden from the serving agent, the rank's other agent process continues
+as a *sampler*. A sampler reads only GPUs, and passes the readings to the serving agent through
+files. A sampler ends after all ranks that see the same GPUs have ended. The training process is not
+involved.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class _Ranks:
         self._readers: dict[str, JournalReader] = {}
 
     def look(self, key: str = "") -> bool:
-        """Update ``pids``; return whether this rank, or one whose view has ``key``, is running."""
+        """Update ``pids``; return whether this rank or a rank with view key ``key`` is running."""
         names = {self.name}
         if key:
             names |= {name for name, view in read_views(self.folder).items() if view.key == key}

@@ -1,8 +1,8 @@
 """Visibility of GPUs by process, and readings of GPUs that the agent does not see.
 
 If every task has its own control group or container (Slurm), the agent only sees the GPUs of the
-task that started it. Samplers (``gpu_sidecar``) in other tasks read the GPUs of those tasks. They
-communicate with the agent by small files next to the journals, each replaced as a whole:
+task that started it. Samplers (``gpu_sidecar``) in other tasks read the GPUs of those tasks.
+Samplers communicate with the agent by small files next to the journals, each replaced as a whole:
 ``agent.gpus`` and ``<journal>.gpus`` list the visible devices, ``<key>.sampled`` contains the
 readings of a sampler. The agent reads these files as the source ``TaskGpus``.
 """
@@ -178,7 +178,7 @@ class TaskGpus:
         return True
 
     def take(self) -> list[Measurement] | None:
-        """Return measurements of GPUs that the agent does not see; None if not known yet."""
+        """Return measurements of GPUs that only samplers see; None if not determined yet."""
         own_devices = self._seen()
         # Wait for the agent's own list of GPUs: otherwise its GPUs would count as hidden.
         if own_devices is None and self._clock() - self._began_s < _FIRST_S:

@@ -78,7 +78,7 @@ class ReadingRounds:
     def step(self, mains: Mains, stepping: Collection[str] = ()) -> list[Read]:
         """Start due readings without blocking; return an event for each reading that is complete.
 
-        ``stepping`` are the journals in ``mains`` whose rank has started a step.
+        ``stepping`` are the journals in ``mains`` of ranks that have started a step.
         """
         now_s = self._clock()
         if not self._stepping.issuperset(stepping):
@@ -177,10 +177,10 @@ def find_owners(
 ) -> dict[str, str]:
     """Return the journal of the rank that uses each device, by ``hw.id``.
 
-    Device indices of a rank refer to the GPUs that the rank sees: its entry in ``views``, or else
-    ``devices``. If several ranks claim a device, the owner is the rank in the agent's own control
-    group, or else the first rank. Such conflicts occur if each task has its own container: all
-    tasks count GPUs from zero, and the agent sees only those of its own task.
+    Device indices of a rank refer to the GPUs that the rank sees: the rank's entry in ``views``, or
+    else ``devices``. If several ranks claim a device, the owner is the rank in the agent's own
+    control group, or else the first rank. Such conflicts occur if each task has its own container:
+    all tasks count GPUs from zero, and the agent sees only the GPUs of its own task.
     """
     claims: dict[str, list[str]] = {}
     for name, meta in sorted(mains.items(), key=lambda item: item[1].rank):

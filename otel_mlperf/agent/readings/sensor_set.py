@@ -88,7 +88,8 @@ class DirectSensor:
 class HealthSensor:
     """Sensor of the agent's own CPU time and memory, and of the journals' fill levels.
 
-    If the agent is a thread of the user's program, its memory cannot be measured separately.
+    If the agent is a thread of the user's program, the agent's memory cannot be measured
+    separately.
     """
 
     def __init__(self, fullest: Callable[[], Fullest]) -> None:
@@ -152,7 +153,11 @@ def this_machine(
     proc: Path = PROC,
     sys: Path = SYS,
 ) -> SensorSet:
-    """Create the sensors that ``options`` select; ``journals`` contains the sidecars' files."""
+    """Create the sensors that ``options`` select.
+
+    ``fullest`` returns the fill levels of the journals' rings. ``journals`` is the folder with the
+    files of GPU sidecars; None if sidecars are not read.
+    """
     machine = SensorSet()
     level = options.readings
     if level == "none":
