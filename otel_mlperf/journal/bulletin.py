@@ -1,7 +1,7 @@
 """Bulletin: file in which the agent publishes readings and warnings to the node's processes.
 
 The file is stored next to the journals. It contains the latest readings of each sensor source and
-the active warnings. It is replaced atomically, so that readers never see a partial file.
+the active warnings. The file is replaced atomically, so that readers never see a partial file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = "readings"
 """Name of the bulletin in the folder of the journals."""
 GPUS = "gpu"
 TASK_GPUS = "task_gpus"
-"""Names of sources: GPUs that the agent reads itself, and GPUs that samplers read for it."""
+"""Names of sources: GPUs that the agent reads itself, and GPUs that samplers read for the agent."""
 
 
 class Reading(msgspec.Struct, array_like=True, frozen=True):
@@ -86,7 +86,7 @@ def write_readings(folder: str, groups: Mapping[str, Group], warnings: list[RunW
 
 
 def read_readings(folder: str) -> Published | None:
-    """Return the content of the bulletin in ``folder``; None if missing or from another version."""
+    """Return the bulletin in ``folder``; None if it is missing or from another version."""
     try:
         with open(os.path.join(folder, FILE), "rb", opener=open_without_links) as file:
             return _decode(file.read())

@@ -1,10 +1,10 @@
-"""Schemas of a journal's entries and payloads, and their validating decoders.
+"""Schemas of a journal's entries and payloads, and validating decoders of both.
 
 Content that violates a schema was overwritten, for example by a bug in the user's native code.
 Validation limits the damage to the overwritten content.
 
-The device times of all sections of one root are a separate payload. Their device clock starts at
-the first stamp.
+The device times of all sections of one root are a separate payload. Section times in such a payload
+are relative to the first stamp.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def is_served(folder: Path) -> bool:
 class OnlyOne:
     """Exclusive, reentrant lock on a folder.
 
-    As a context: False if another process has the lock.
+    Entering the context returns True, or False if another process has the lock.
     """
 
     def __init__(self, folder: Path, lock: str = LOCK) -> None:

@@ -61,8 +61,8 @@ def map_scratch(path: str, size: int) -> mmap.mmap:
     """Return memory of ``size`` bytes that is never read, for stores after recording has ended.
 
     The memory is allocated together with the journal ``path``, because later there may be no memory
-    left (at the end of a run, or in a forked child). It occupies only address space until it is
-    written.
+    left (at the end of a run, or in a forked child). The memory occupies only address space until
+    it is written.
 
     Raises:
         JournalError: there is no memory.

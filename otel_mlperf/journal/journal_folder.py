@@ -4,8 +4,8 @@ Journals are stored in shared memory. In a file on disk, a single store was meas
 to 9 ms while another process wrote to the disk; on tmpfs it stayed below 1 ms.
 
 Rows that were moved out of a ring before an agent could read them are in ``<journal>.moved``, next
-to the journal. This file contains all rows of the first slots, in order. The ring contains the rows
-after them.
+to the journal. This file contains all rows of the first slots, in order. The ring contains the
+later rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def journal_folder(
     """Return the folder for a run's journals on this node, the same in all processes of the user.
 
     Without a writable tmpfs, the folder is inside the run folder. ``key`` identifies the run folder
-    (default: the key in its ``run.json``).
+    (default: the key in ``run.json``).
     """
     shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=user_id(), key=key)
     is_fit = os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK)
@@ -145,7 +145,7 @@ def _names_in(folder: str | Path) -> list[str]:
 
 
 def make_private(folder: str) -> None:
-    """Create ``folder`` and its parent, accessible only by their owner.
+    """Create ``folder`` and its parent, accessible only by this user.
 
     Raises:
         JournalError: the folder or its parent belongs to another user, is a link, or is writable by
@@ -186,7 +186,7 @@ def moved_path(journal: str) -> str:
 
 
 def count_moved(journal: str) -> int:
-    """Return the number of moved rows, i.e. those of the first slots; 0 if there is no file."""
+    """Return the number of moved rows, which had the first slots; 0 if there is no file."""
     with suppress(OSError):
         return os.stat(moved_path(journal), follow_symlinks=False).st_size // ROW_BYTES
     return 0

@@ -67,9 +67,10 @@ class JournalReader:
 
     Args:
         path: the file, which is opened unless ``buffer`` is given.
-        buffer: the writer's own mapping. A process that writes a journal must not open its file
+        buffer: the writer's own mapping; None to open the file. The writer must not open the file
             again, because closing any descriptor of the file releases the lock.
-        is_writable: whether the reader may store its header words. If False, the file is mapped for
+        is_writable: whether the reader may store header words (e.g. TAIL). If False, the file is
+            mapped for
             reading only.
 
     Raises:
@@ -172,7 +173,7 @@ class JournalReader:
         return rows
 
     def drop_moved(self, next_: int) -> None:
-        """Remove the file of moved rows if all their slots are before ``next_``."""
+        """Remove the file of moved rows if the slots of all moved rows are before ``next_``."""
         if 0 < self._moved < next_:
             drop_moved(self.path)
 
@@ -191,7 +192,7 @@ class JournalReader:
         return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
 
     def open_sections(self) -> Rows:
-        """Return a copy of the open-section table, whose sections may already have rows."""
+        """Return a copy of the open-section table; its sections may already have rows."""
         table = self._table.copy()
         # The name is stored last: an entry without it is incomplete.
         is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]
@@ -220,7 +221,7 @@ class JournalReader:
         return lost + self.ring.take_lost_count(min(head, self.ring.next))
 
     def damaged_entries(self) -> int:
-        """Return the number of entries lost since the last call, whose names become ``other``."""
+        """Return the number of entries lost since the last call; lost names become ``other``."""
         count, self._entries.damaged = self._entries.damaged, 0
         return count + self._chunks.take_lost_count()
 
@@ -234,7 +235,7 @@ class JournalReader:
         return int(self.words[word])
 
     def counted(self, words: Iterable[Word]) -> dict[int, int]:
-        """Return the values of those ``words`` that are not 0 and plausible (not overwritten)."""
+        """Return the values of ``words``, except values that are 0 or were overwritten."""
         values = ((word, self.word(word)) for word in words)
         return {int(word): value for word, value in values if 0 < value < self._limit(word)}
 

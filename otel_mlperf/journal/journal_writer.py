@@ -8,7 +8,7 @@ the old end, so no slot is ever written twice. If there is no room, the row is d
 
 Counters are words of a cast memoryview, written by one 8-byte store each. ``struct.pack_into``
 zeroes its target first, so that a reader, or a reader after SIGKILL, could see zero. This is
-harmless for a row, which its last word publishes, but wrong for a counter.
+harmless for a row, which is published by its last word, but wrong for a counter.
 
 The writer has a copy of the header's values and stores it again at intervals, because a bug in the
 user's native code may have overwritten the header.
@@ -73,7 +73,7 @@ Pieces = Sequence[tuple[bytes, bytes]]
 
 
 class Lease:
-    """Range of slots that may be drawn, with a reference to the next lease if that exists."""
+    """Range of slots that may be drawn, with a reference to the next lease if it exists."""
 
     __slots__ = ("end", "next", "take")
 
@@ -90,9 +90,10 @@ class Journal:
         words: the whole file as 8-byte integers; the index is the byte offset divided by 8.
         floats: the whole file as 8-byte floats.
         buffer: the whole file, for ``pack_into``.
-        scratch: memory of the same size that is never read.
+        scratch: memory of the same size that is never read: used for stores after recording has
+            ended.
         free: byte offsets of the free entries in the open-section table.
-        said: intended values of the header words.
+        said: values of the header words as last stored, to restore an overwritten header.
 
     Raises:
         JournalError: the file exists, or there is no room for it.
@@ -183,7 +184,7 @@ class Journal:
                 return slot
 
     def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
-        """Return the next slot; if the ring is full, count it in header word ``lost``, return 0."""
+        """Return the next slot; if the ring is full, count the loss in word ``lost``, return 0."""
         lease = self.lease
         # itertools.count advances within one bytecode, so that threads and signal handlers never
         # get the same number.
@@ -228,15 +229,15 @@ class Journal:
             ROW.pack_into(self.buffer, at, start, end, span, parent, root, track, name, flags, slot)
 
     def payload(self, span: int, content: Mapping[str, object]) -> bool:
-        """Write the payload of row ``span``, before that row; return False if it was dropped.
+        """Write the payload of row ``span`` before that row; return False if nothing is written.
 
-        Values of unsupported types are stored as the name of their type, because ``repr`` could
-        block on a GPU. Content that cannot be encoded is dropped and counted; no error is raised.
+        Values of unsupported types are stored as the name of the type, because ``repr`` could block
+        on a GPU. Content that cannot be encoded is dropped and counted; no error is raised.
         """
         return self.put_payload(span, self.pieces(content))
 
     def pieces(self, content: Mapping[str, object]) -> Pieces:
-        """Return ``content`` as pieces for ``put_payload``; empty if too long or not encodable."""
+        """Return ``content`` as pieces for ``put_payload``; () if too long or not encodable."""
         try:
             pieces = _pieces(self._encode(content))
         except Exception as error:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits
@@ -279,7 +280,7 @@ class Journal:
         return True
 
     def cell(self, entry_number: int) -> int:
-        """Allocate a cell; return the index of its first word, or 0 (counted) if none is left."""
+        """Allocate a cell; return its first word's index; if none is left, count and return 0."""
         cell = self._cell()
         if cell >= self.shape.cells or entry_number == OTHER:
             self.count(Word.LOST_CELLS)

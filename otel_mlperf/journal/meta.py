@@ -1,11 +1,11 @@
 """Metadata of a journal, and the check whether the process that writes it is still alive.
 
 The process has a POSIX record lock on the file. The kernel releases the lock when the process ends,
-and child processes do not inherit it. Querying the lock does not affect it. However, the kernel
-also releases the lock when the process closes any descriptor of the file (e.g. ``os.closerange``).
-If there is no lock, the memory mappings of the process therefore decide. In portable mode, mappings
-are unknown: the process counts as alive if a process with its pid is at least as old as the
-journal.
+and child processes do not inherit it. Querying the lock does not affect the lock. However, the
+kernel also releases the lock when the process closes any descriptor of the file (e.g.
+``os.closerange``). If there is no lock, the memory mappings of the process therefore decide. In
+portable mode, mappings are unknown: the process counts as alive if a process with its pid is at
+least as old as the journal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int = 1
     restart: int = 0
     run_span: int
-    """Span id of the run's section in this process. In a forked child: that of its parent."""
+    """Span id of the run's section in this process. In a forked child: the span id in the parent
+    process."""
     is_child: bool = False
     """Whether a forked child of a rank writes the journal. A child has no run section of its
     own."""
@@ -87,7 +88,9 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_owner(fd: int, pid: int) -> bool:
-    """Return whether the process that created the journal is alive; ``pid`` is from its header.
+    """Return whether the process that created the journal is alive.
+
+    ``fd`` is a descriptor of the journal file, ``pid`` is from the journal's header.
 
     A process that was replaced with another program (``exec``) is not alive in this sense.
     """

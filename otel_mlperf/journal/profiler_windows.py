@@ -5,11 +5,11 @@ description is written last and atomically: if it exists, the trace is complete 
 converted.
 
 A command stores a request in the header word CONTROL of the journal: the number of steps, and a
-random number that makes the request unique. The process checks the word before each step. It
-accepts a request that differs from the last accepted request (word TAKEN), so that each request is
-accepted once. It stores the outcome in ANSWERED and ANSWER. A request for zero steps ends the open
-window; the process does not accept it, but restores the last accepted request. Commands exclude
-each other by a lock on the file or its folder, which the process does not use.
+random number that makes the request unique. The process checks the word before each step. The
+process accepts a request that differs from the last accepted request (word TAKEN), so that each
+request is accepted once, and stores the outcome in ANSWERED and ANSWER. A request for zero steps
+ends the open window; the process does not accept it, but restores the last accepted request.
+Commands exclude each other by a lock on the file or its folder, which the process does not use.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_window(folder: Path, window: Window) -> Path:
-    """Write the description of a finished profiler window atomically; return its path."""
+    """Write the description of a finished profiler window atomically; return the file's path."""
     place = folder / (window.trace.removesuffix(TRACE_SUFFIX) + WINDOW_SUFFIX)
     write_whole(place, msgspec.json.encode(window))
     return place
@@ -179,8 +179,8 @@ class WindowControl:
         """Request a profiler window of ``steps`` steps; return the request.
 
         Raises:
-            JournalError: the process has ended or does not check for requests, or another request
-                is pending or its window is open.
+            JournalError: the process has ended or does not check for requests, another request is
+                pending, or another window is open.
         """
         with self._alone():
             self._check()
@@ -195,7 +195,7 @@ class WindowControl:
         return self.word(Word.TAKEN) != request
 
     def stop(self) -> int | None:
-        """Request the end of the open window; return that window's request, None if none is open.
+        """Request the end of the open window; return its request, or None if no window is open.
 
         Raises:
             JournalError: the process has ended, or does not check for requests.
@@ -241,8 +241,8 @@ class WindowControl:
         """Exclude other commands by a lock, for the duration of the context.
 
         In portable mode (macOS) the lock is on the folder, because a lock on the file would
-        conflict with the lock of the process. Otherwise it is on the file, because Linux cannot
-        lock folders on shared disks.
+        conflict with the lock of the process. Otherwise the lock is on the file, because Linux
+        cannot lock folders on shared disks.
         """
         lock = os.open(self._path.parent, os.O_RDONLY | CLOEXEC) if IS_PORTABLE else self._fd
         try:

@@ -1,12 +1,12 @@
 """Scan of a ring for rows that were published since the last poll.
 
-Rows are returned as copies in slot order. A slot that was drawn but not stored is a *hole*: its
+Rows are returned as copies in slot order. A slot that was drawn but not stored is a *hole*: the
 writer is still storing, or was killed. The scan skips holes and checks them again at later polls. A
-hole is given up, and its slot is freed, if three quarters of the ring follow it.
+hole is given up, and the slot is freed, if three quarters of the ring follow the hole.
 
 A truncated file is extended to its previous length, with zeros in place of the lost rows. A process
-that has mapped the file can then access it again without SIGBUS. A file without a valid header
-stays unchanged, because its previous length is unknown.
+that has mapped the file can then access the file again without SIGBUS. A file without a valid
+header stays unchanged, because its previous length is unknown.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def make_whole(fd: int) -> int:
     """Restore the length of a truncated journal file, as specified in its header.
 
     Returns:
-        The truncated length in bytes. 0 if the file was not truncated, or could not be restored
-        because its header is invalid or there is no room.
+        The truncated length in bytes; 0 if the file was not truncated, or could not be restored
+            because the header is invalid or there is no room.
     """
     length = os.fstat(fd).st_size
     if length < HEADER_BYTES:
@@ -81,7 +81,7 @@ class CutSlots:
         return is_cut & (slots < np.uint64(self._below))
 
     def before(self, slots: list[int], last: int) -> list[int]:
-        """Return those of the ``slots`` up to ``last`` (inclusive) that were cut off."""
+        """Return the ``slots`` up to ``last`` (inclusive) that were cut off."""
         ones = np.array(slots, np.uint64)
         chosen: list[int] = ones[self.among(ones) & (ones <= np.uint64(last))].tolist()
         return chosen
@@ -116,7 +116,7 @@ class RingScan:
     """Incremental scan of an array of 64-byte rows in slot order.
 
     If ``in_order`` is False, the processor may make a row's last word visible before its other
-    words. A row is then returned only after two consecutive polls have seen it.
+    words. A row is then returned only after two consecutive polls have seen the row.
     """
 
     def __init__(self, ring: Rows, *, in_order: bool = _STORES_IN_ORDER) -> None:
@@ -184,9 +184,10 @@ class RingScan:
         self._cut = CutSlots(len(self._ring), place, below)
 
     def take_lost_count(self, head: int = 0) -> int:
-        """Return the number of rows cut off since the last call before a poll could read them.
+        """Return the number of rows that were cut off unread since the last call.
 
-        ``head`` is the last slot of a closed journal, an empty row; 0 if unknown.
+        ``head`` is the last slot of a closed journal, which contains an empty row; 0 if the last
+        slot is unknown.
         """
         self._give_up_cut(head - 1)
         lost, self._lost = self._lost, 0
@@ -310,7 +311,7 @@ class PayloadParts:
         overwritten."""
 
     def feed(self, rows: Rows) -> None:
-        """Add rows with parts. Content whose parts are complete is decoded into ``ready``."""
+        """Add rows with parts. Content is decoded into ``ready`` once complete."""
         parts = rows.view(_PART_TYPE)
         for head, key, tail, flags, _seq in parts.tolist():
             count = flags >> PARTS_SHIFT

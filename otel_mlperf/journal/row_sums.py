@@ -1,7 +1,7 @@
 """Sums of section rows by name, computed on columns with NumPy.
 
-The agent uses these sums, and so do processes that query their section statistics. The recorder
-imports this module only if the user's program has already imported NumPy.
+The agent uses these sums, and so do processes that query section statistics. The recorder imports
+this module only if the user's program has already imported NumPy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ByName(NamedTuple):
 def by_name(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> ByName:
-    """Return the sums by name of one or more calls. ``own`` are their self times in ns."""
+    """Return the sums by name of one or more calls. ``own`` are the self times in ns."""
     order = np.argsort(names, kind="stable")
     names, durations, own = names[order], durations[order], own[order]
     first = np.flatnonzero(np.diff(names.astype(np.int64), prepend=-1))
@@ -57,9 +57,9 @@ def durations_of(sections: Rows) -> NDArray[np.int64]:
 def own_times(
     inside: Inside, sections: Rows, durations: NDArray[np.int64], begun: Rows, cancelled: Rows
 ) -> NDArray[np.int64]:
-    """Return the self time of each section in ns: without sections directly inside on its track.
+    """Return each section's self time in ns: without direct children on the same track.
 
-    ``inside`` is updated with the time in sections whose parent ends later. ``begun`` and
+    ``inside`` is updated with the time in sections that have a parent still open. ``begun`` and
     ``cancelled`` are the BEGIN and CANCEL rows of the same poll.
     """
     for root, around in zip(begun["span"].tolist(), begun["parent"].tolist(), strict=True):
@@ -88,7 +88,7 @@ def own_times(
 
 
 def _subtract_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None:
-    """Subtract each garbage collection from its innermost enclosing section on its track."""
+    """Subtract each garbage collection from the innermost section around on the same track."""
     is_pause = sections["flags"] & Flag.PAUSE != 0
     waiting = inside.pauses
     columns = (sections[key][is_pause].tolist() for key in ("track", "start", "end"))
@@ -125,9 +125,9 @@ def _add_to_parents(
 
 
 def new_calls(text: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls after slot ``after``, by entry number of their name.
+    """Return the calls after slot ``after``, by entry number of the name.
 
-    ``text`` also contains earlier rows, because they may be inside these calls.
+    ``text`` also contains earlier rows, because earlier rows may be inside these calls.
     """
     rows = np.frombuffer(text, ROW_TYPE)
     is_section = rows["flags"] & 15 == Kind.SECTION

@@ -1,8 +1,8 @@
 """Sums of a journal's sections, which the agent publishes to the process that writes the journal.
 
-They are stored in the file ``<journal>.sums`` next to the journal, which is replaced as a whole.
-This file contains count, sum, minimum, maximum, spread and distribution of the calls of each name,
-up to a slot. The process adds later rows from its own ring. A query therefore costs about a
+The sums are stored in the file ``<journal>.sums`` next to the journal, which is replaced as a
+whole. This file contains count, sum, minimum, maximum, spread and distribution of the calls of each
+name, up to a slot. The process adds later rows from its own ring. A query therefore costs about a
 millisecond, and recording a section costs nothing extra.
 """
 
@@ -36,7 +36,7 @@ class Sums(msgspec.Struct, array_like=True):
     count: int = 0
     total_ns: int = 0
     self_ns: int = 0
-    """Total duration minus that of sections directly inside on the same track."""
+    """Total duration minus the duration of sections directly inside on the same track."""
     least_ns: int = 0
     most_ns: int = 0
     spread: float = 0.0
@@ -58,7 +58,7 @@ class Sums(msgspec.Struct, array_like=True):
 
 
 class MarkSums(msgspec.Struct, array_like=True):
-    """Sums of the calls after the mark at ``slot``, by entry number of their name."""
+    """Sums of the calls after the mark at ``slot``, by entry number of the name."""
 
     slot: int = 0
     sections: dict[int, Sums] = {}
@@ -88,7 +88,10 @@ class Inside(msgspec.Struct, array_like=True):
         _forget(self.links)
 
     def around(self, section: int, parent: int) -> int:
-        """Return the id of the section around ``section``, whose row has ``parent``; 0 if none."""
+        """Return the id of the section around ``section``; 0 if there is none.
+
+        ``parent`` is the parent id in the row of ``section``, which is 0 for a step.
+        """
         return parent or self.links.pop(section, 0)
 
     def add(self, section: int, track: int, took_ns: int) -> None:
@@ -100,7 +103,7 @@ class Inside(msgspec.Struct, array_like=True):
         _forget(self.by_section)
 
     def take(self, section: int, track: int) -> int:
-        """Return how much of a finished section was spent in its children on the same track."""
+        """Return the time in ns that a finished section spent in children on the same track."""
         return self.by_section.pop(section, {}).get(track, 0)
 
     def pause(self, track: int, start: int, end: int) -> None:
@@ -111,10 +114,10 @@ class Inside(msgspec.Struct, array_like=True):
             del pauses[0]
 
     def held(self, track: int, since: int, until: int) -> int:
-        """Remove the collections inside a section that has ended; return their total duration.
+        """Remove the collections inside a section that has ended; return the total in ns.
 
-        The innermost section around a collection ends first, so that the collection is counted
-        there.
+        ``since`` and ``until`` are the section's start and end. The innermost section around a
+        collection ends first, so that the collection is counted there.
         """
         pauses = self.pauses.get(track)
         if not pauses:
@@ -159,7 +162,7 @@ class PublishedSums(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class PublishedMark(msgspec.Struct, array_like=True, frozen=True):
-    """Published sums of the calls since one mark, by entry number of their name."""
+    """Published sums of the calls since one mark, by entry number of the name."""
 
     slot: int
     sections: dict[int, PublishedSums]

@@ -28,11 +28,11 @@ _LOADING_NS = 10 * 10**9
 def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
     """Wait until the tables contain the rows up to each ``JOURNAL:SLOT``, or until the timeout.
 
-    A journal that does not exist is completely stored, because the agent removes it then. Other
-    ranks of the node, which end at about the same time, are waited for as well.
+    A journal that does not exist is completely stored, because the agent removes stored journals.
+    Other ranks of the node, which end at about the same time, are waited for as well.
 
     Returns:
-        A message for each rank whose rows are not stored yet.
+        A message for each rank with rows that are not stored yet, or that has not ended.
     """
     asked = dict(map(_parse, wanted))
     end = time.monotonic() + patience_s
@@ -52,12 +52,13 @@ def request_tables(*folders: str) -> dict[Path, int]:
 
 
 def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> list[str]:
-    """Wait until the tables requested by ``request_tables`` are written, or until the timeout.
+    """Wait until the requested tables are written, or until the timeout.
 
-    Journals without an agent are not waited for, unless the agent may still be starting.
+    ``asked`` is the result of ``request_tables``. Journals without an agent are not waited for,
+    unless the agent may still be starting.
 
     Returns:
-        A message for each rank whose rows are not stored up to the time of the request.
+        A message for each rank with rows from before the request that are not stored yet.
     """
     end = time.monotonic() + patience_s
     while late := {path: ns for path, ns in asked.items() if not _has_until(path, ns)}:
@@ -140,7 +141,7 @@ def _lasted_ns(path: str) -> int | None:
 
 
 def find_losses(wanted: list[str]) -> list[str]:
-    """Return a message for each journal that was full and lost spans, then the remedy; else []."""
+    """Return a message for each journal that lost spans, then the remedy; [] without losses."""
     lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
     messages = [
         f"rank {rank_of(path)}: {count:,} spans lost because the journal was full"
@@ -151,7 +152,7 @@ def find_losses(wanted: list[str]) -> list[str]:
 
 
 def find_left(run_id: str, run_folder: Path, short_id: str) -> list[str]:
-    """Return a message if a run's processes have ended and no agent reads the journals; or []."""
+    """Return a message if a run's processes have ended and no agent reads the journals, else []."""
     journals = journals_in(*folders_of_run(run_id, run_folder))
     if not journals or any(is_served(path.parent) or is_written(path) for path in journals):
         return []
