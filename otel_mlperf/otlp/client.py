@@ -60,7 +60,8 @@ class ServerAnswer:
     rejected: int = 0
     """Number of spans or points in a delivered request that the server did not accept."""
     after_s: float | None = None
-    """Seconds to wait before a retry as requested by the server, at most 60; None: no request."""
+    """Seconds to wait before a retry as requested by the server, at most 60; None if not
+    requested."""
 
 
 _BY_STATUS: Final = {
@@ -158,7 +159,7 @@ class Backoff:
 
     Each delay is randomly shortened, to 40 % at the least, so that many agents do not contact a
     restarted collector at the same moment. The maximum ensures that the first delivery follows
-    within five seconds of its restart. A delay requested by the server is a lower bound.
+    within five seconds of the restart. A delay requested by the server is a lower bound.
     """
 
     def __init__(self, chance: Callable[[], float] | None = None) -> None:
@@ -170,7 +171,8 @@ class Backoff:
     def failed(self, after_s: float | None = None) -> float:
         """Record a failure, and return the seconds to wait before the next attempt.
 
-        ``after_s`` is the delay in seconds that the server requested, None if it requested none.
+        ``after_s`` is the delay in seconds that the server requested, None if the server requested
+        no delay.
         """
         max_wait = min(_FIRST_S * _FACTOR ** min(self._failures, 16), _MAX_S)
         share = _MIN_SHARE + (1 - _MIN_SHARE) * self._chance()

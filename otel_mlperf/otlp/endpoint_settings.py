@@ -60,7 +60,7 @@ class ServerSettings:
     timeout_s: float = _TIMEOUT_S
     """Timeout of a whole request, from connecting to the last byte of the answer."""
     certificate: str | None = None
-    """File with trusted certificate authorities; None: those of the system."""
+    """File with trusted certificate authorities; None for the authorities of the system."""
     client_certificate: str | None = None
     client_key: str | None = None
     is_verified: bool = True
@@ -79,7 +79,7 @@ class SignalSettings(ServerSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSettings:
-    """Settings of metrics in the standard variables, except those of the server."""
+    """Settings of metrics in the standard variables, except server settings."""
 
     explicit_buckets: bool = False
     """Whether histograms have explicit instead of exponential buckets."""
@@ -87,18 +87,19 @@ class MetricSettings:
     exemplars: bool = True
     """Whether histograms have exemplars, which refer to spans that were sent."""
     interval_s: float | None = None
-    """Export interval of metrics in seconds; None: the variable is not set."""
+    """Export interval of metrics in seconds; None if the variable is not set."""
 
 
 def read_settings(
     environ: Mapping[str, str], signal: Signal, endpoint: str | None = None
 ) -> tuple[SignalSettings | None, list[str]]:
-    """Return the settings of an OTLP signal, None if it is not sent, and warnings about variables.
+    """Return the settings of an OTLP signal (None if the signal is not sent), and warnings.
 
     Args:
         environ: The environment variables.
         signal: The signal, whose own variables override the general variables.
-        endpoint: Value of ``OTEL_EXPORTER_OTLP_ENDPOINT`` that replaces all endpoint variables.
+        endpoint: Value of ``OTEL_EXPORTER_OTLP_ENDPOINT`` that replaces all endpoint variables;
+            None to use the variables.
     """
     environ, warnings = declare(environ)
     reader = _SettingReader(environ, signal)
@@ -128,7 +129,7 @@ def read_exporters(environ: Mapping[str, str], signal: Signal) -> list[str]:
 
 
 def read_metric_settings(environ: Mapping[str, str]) -> tuple[MetricSettings, list[str]]:
-    """Return the settings of metrics from the standard variables, and warnings about these."""
+    """Return the settings of metrics from the standard variables, and the warnings."""
     environ, warnings = declare(environ)
     values = {name: environ.get(name, "").strip() for name in (_AGGREGATION, _TEMPORALITY)}
     kind = values[_AGGREGATION].lower()
@@ -192,7 +193,7 @@ class _SettingReader:
         self.is_grpc = False
 
     def _find(self, name: str) -> tuple[str, str]:
-        """Return name and value of the variable that applies; general name and "" if unset."""
+        """Return name and value of the applicable variable; general name and "" if none is set."""
         general = f"OTEL_EXPORTER_OTLP_{name}"
         own = f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{name}"
         for variable in (own, general):
@@ -230,7 +231,7 @@ class _SettingReader:
         return url._replace(path=f"{url.path.rstrip('/')}/v1/{self._signal}")
 
     def _exporter(self) -> str:
-        """Return ``otlp`` or ``none`` as in the signal's exporter variable; empty if unset.
+        """Return ``otlp`` or ``none`` as in the signal's exporter variable; "" if unset.
 
         The result is ``none`` if only other exporters are listed.
         """
@@ -282,7 +283,8 @@ class _SettingReader:
     def headers(self, url: SplitResult) -> dict[str, str]:
         """Return the headers to send, including the URL's login.
 
-        None are sent over plain HTTP to another machine, unless ``..._INSECURE`` permits this.
+        No headers are sent over plain HTTP to another machine, unless ``..._INSECURE`` permits
+        this.
         """
         variable, value = self._find("HEADERS")
         headers = self._parse_headers(variable, value)
@@ -341,10 +343,11 @@ class _SettingReader:
         return value.lower() != "none"
 
     def file(self, name: str, *, private: bool = False) -> str | None:
-        """Return the path of a certificate or key from its variable; None if it is not set.
+        """Return the path of the certificate or key ``name``; None if its variable is not set.
 
-        An unreadable file is returned as well, so that nothing can be sent: ignoring it would be
-        less secure. If the file is ``private`` but other users can read it, a warning is added.
+        The path of an unreadable file is returned as well, so that nothing can be sent: sending
+        without the file would be less secure. If the file is ``private`` but other users can read
+        it, a warning is added.
         """
         variable, path = self._find(name)
         if not path:

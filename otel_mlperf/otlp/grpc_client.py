@@ -131,7 +131,7 @@ class GrpcClient:
     def _failed(self, why: str, after_s: float | None = None) -> ServerAnswer:
         """Return the outcome RETRY, and close the connection.
 
-        Otherwise gRPC would wait longer after each failure before it reconnects.
+        With an open connection, gRPC would wait longer after each failure before it reconnects.
         """
         self.close()
         reason = f"{self._settings.endpoint}: {why}{self._describer.port_advice()}"
@@ -187,7 +187,10 @@ def _outcome(code: str, details: str) -> Outcome:
 
 
 def _retry_delay_s(error: Any) -> float | None:
-    """Return the delay that a server requests by ``google.rpc.RetryInfo``, at most a minute."""
+    """Return the delay in seconds that a server requests by ``google.rpc.RetryInfo``, at most 60.
+
+    None if the server requests no delay.
+    """
     try:
         for key, status in error.trailing_metadata() or ():
             if key == "grpc-status-details-bin":
@@ -216,5 +219,5 @@ def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
 
 
 def open_client(settings: SignalSettings) -> OtlpClient:
-    """Return an HTTP or gRPC client for a server. It connects at the first request."""
+    """Return an HTTP or gRPC client for a server. The client connects at the first request."""
     return GrpcClient(settings) if settings.is_grpc else Client(settings)

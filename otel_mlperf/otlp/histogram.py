@@ -40,8 +40,8 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 class ExponentialBuckets(Struct, tag="exponential"):
     """Base-2 exponential histogram of the OpenTelemetry specification.
 
-    It starts at the finest scale, and halves its resolution whenever the values would need more
-    than ``MAX_BUCKETS`` buckets.
+    The histogram starts at the finest scale, and halves the resolution whenever the values would
+    need more than ``MAX_BUCKETS`` buckets.
     """
 
     count: int = 0
@@ -65,7 +65,7 @@ class ExponentialBuckets(Struct, tag="exponential"):
             self._count(_indices(positive))
 
     def _count(self, indices: NDArray[np.int64]) -> None:
-        """Add values, given as their bucket indices at ``MAX_SCALE``."""
+        """Add values, given as bucket indices at ``MAX_SCALE``."""
         low = int(indices.min()) >> (MAX_SCALE - self.scale)
         high = int(indices.max()) >> (MAX_SCALE - self.scale)
         self._make_room(low, high)
@@ -198,8 +198,8 @@ def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return each value's bucket index at ``MAX_SCALE``.
 
     ``index >> n`` is the index at scale ``MAX_SCALE - n``. Only the logarithm of the mantissa is
-    computed, so that it is accurate to 1e-10 of a bucket. A power of two is the upper bound of a
-    bucket, and belongs to that bucket.
+    computed, so that the index is accurate to 1e-10 of a bucket. A power of two is the upper bound
+    of a bucket, and belongs to that bucket.
     """
     mantissa, exponent = np.frexp(np.maximum(values, _SMALLEST))
     size = 1 << MAX_SCALE
@@ -209,7 +209,7 @@ def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def merged(parts: Iterable[ExponentialBuckets]) -> ExponentialBuckets:
-    """Return one histogram of the values of all parts, as if they had been recorded in it."""
+    """Return one histogram of the values of all parts, as if all were recorded in one."""
     total = ExponentialBuckets()
     by_scale: dict[int, dict[int, int]] = {}
     for part in parts:

@@ -45,7 +45,7 @@ class NumberPoint(Struct, frozen=True, kw_only=True):
 
 
 class HistogramPoint(Struct, frozen=True, kw_only=True):
-    """Point with a distribution over explicit buckets, which include their upper bounds."""
+    """Point with a distribution over explicit buckets, each including its upper bound."""
 
     attributes: Mapping[str, object]
     start_ns: int
@@ -126,7 +126,7 @@ def encode_metrics(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> bytes:
-    """Encode a whole request; the arguments except ``metrics`` are those of ``wire.envelope``."""
+    """Encode a whole request; all arguments except ``metrics`` are as in ``wire.envelope``."""
     items = b"".join(wire.block(2, _metric(metric)) for metric in metrics)
     before, after = wire.envelope(resource, scope, len(items), schema_url, scope_schema_url)
     return before + items + after

@@ -60,7 +60,7 @@ def _lines(envelope: tuple[bytes, bytes], found: Iterable[_Json]) -> Iterator[by
 def _without_controls(encoded: bytes) -> bytes:
     """Escape characters that control a terminal or change the text direction.
 
-    A JSON parser restores them.
+    A JSON parser restores the characters.
     """
     text = encoded.decode()
     if text.isprintable():
@@ -152,7 +152,11 @@ def _attributes(attributes: Mapping[str, object], depth: int = 0) -> list[_Json]
 
 
 def _value(value: object, depth: int) -> _Json:
-    """Encode an ``AnyValue`` with the same types as ``wire.any_value``."""
+    """Encode an ``AnyValue`` as JSON, with the value types of ``wire.any_value``.
+
+    ``depth`` is the number of enclosing lists and maps. A list or map at depth 16 becomes the name
+    of its type.
+    """
     for kind, encode in _SCALARS:
         if isinstance(value, kind):
             return encode(value)

@@ -2,8 +2,8 @@
 
 The metrics are the same as those sent to an OTLP server, with two differences:
 
-- If a request contains two points of a series (the zero and the first value), only the later one is
-  passed on, because some backends accept only one point per series and request.
+- If a request contains two points of a series (the zero and the first value), only the later point
+  is passed on, because some backends accept only one point per series and request.
 - Histograms have explicit buckets, which are the SDK's default. Prometheus' reader and Azure
   Monitor's exporter do not support exponential buckets.
 """
@@ -68,7 +68,7 @@ class MetricConverter:
 
     The input is cumulative. For an exporter that prefers deltas, the previous point of each series
     is stored. If the agent starts during a run, the first point of a series is only the baseline:
-    its growth since the last delivery is omitted, not estimated.
+    the growth since the last delivery is omitted, not estimated.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -141,7 +141,7 @@ def _total_of(point: Any) -> SentTotal:
 class ScrapedMetrics:
     """Latest points of all resources, for a ``reader`` of the SDK that is scraped.
 
-    A scraped page has no resources. The attributes that distinguish these become labels.
+    A scraped page has no resources. The attributes that distinguish resources become labels.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -150,7 +150,7 @@ class ScrapedMetrics:
         reader._set_collect_callback(lambda *_, **__: self._newest())
 
     def put(self, group: MetricGroup) -> None:
-        """Store a group's points in place of older ones of their series; drop ended series."""
+        """Store a group's points in place of older points of the same series; drop ended series."""
         about = group.resource.attributes
         labels = {name: about[name] for name in _LABELS if name in about}
         with self._lock:

@@ -1,10 +1,10 @@
-"""Content of a span except ids and times: its OTLP fields, and their encoding as bytes.
+"""Content of a span except ids and times: the OTLP fields, and their encoding as bytes.
 
 This module is used both for live spans and for rows of table ``spans``, so that a replay sends the
-same spans as the first delivery. Its fields are encoded as protobuf here, and as JSON elsewhere.
+same spans as the first delivery. The fields are encoded as protobuf here, and as JSON elsewhere.
 
-The table has no columns for rare fields of OTLP. They are stored as attributes, with the names that
-OpenTelemetry specifies for formats without these fields.
+The table has no columns for rare fields of OTLP. Such fields are stored as attributes, with the
+names that OpenTelemetry specifies for formats without these fields.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OwnFields(NamedTuple):
     events: Sequence[SpanEvent] = ()
     links: Sequence[SpanLink] = ()
     error: str | None = None
-    """Error message, possibly empty; None: the span has no error."""
+    """Error message, possibly empty; None if the span has no error."""
     events_left_out: int = 0
     """Number of events that were dropped; likewise for links."""
     links_left_out: int = 0
@@ -92,9 +92,9 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exception_events(time_ns: int, words: Mapping[str, str]) -> list[SpanEvent]:
-    """Return the event of an exception; empty if ``words`` is empty.
+    """Return a list of the event of an exception; [] if ``words`` is empty.
 
-    ``words`` are the exception's type, message and stack, by their names in ``names.EXCEPTION``.
+    ``words`` are the exception's type, message and stack, by the names in ``names.EXCEPTION``.
     """
     given = {name: word for name, word in words.items() if word}
     return [SpanEvent(time_ns, "exception", given)] if words else []
@@ -170,7 +170,7 @@ def span_tail(name: str, attributes: Mapping[str, object] = {}, kind: int = wire
 
 
 def span_extra(own: OwnFields) -> bytes:
-    """Encode the fields of one span that its tail does not contain; empty for most spans."""
+    """Encode the fields of one span that are not in the tail; most spans have none (``b""``)."""
     parts = [wire.text(3, own.trace_state), _attributes(own.attributes, 9, 10)]
     parts += [wire.block(11, _event(event)) for event in own.events]
     if own.events_left_out:
@@ -220,7 +220,7 @@ def _attributes(attributes: Mapping[str, object], field: int, dropped_field: int
 
 
 def split_dropped(attributes: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
-    """Return the attributes without ``names.DROPPED_ATTRIBUTES``, and its value (default: 0)."""
+    """Return the attributes except ``names.DROPPED_ATTRIBUTES``, and the dropped count or 0."""
     if names.DROPPED_ATTRIBUTES not in attributes:
         return attributes, 0
     rest = dict(attributes)

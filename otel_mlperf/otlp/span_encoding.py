@@ -100,13 +100,13 @@ class HeadLayout:
         )
 
     def slot(self, name: str, kind: str) -> None:
-        """Append space for a column's values, whose NumPy format is ``kind``, to the template."""
+        """Append space for a column's values, of NumPy format ``kind``, to the template."""
         self.slots[name] = kind, len(self.template)
         self.template += bytes(np.dtype(kind).itemsize)
 
 
 def head_layout(columns: SpanColumns) -> HeadLayout:
-    """Return the layout of the heads of ``columns``, which depends on their integer attributes."""
+    """Return the layout of the heads of ``columns``, which depends on the integer attributes."""
     # Fields of Span in opentelemetry/proto/trace/v1: 1 trace id, 2 span id, 4 parent id, 6 kind, 7
     # and 8 times, 9 attributes, 16 flags. The name (5) is in the tail.
     layout = HeadLayout()
@@ -137,7 +137,7 @@ def head_layout(columns: SpanColumns) -> HeadLayout:
 
 
 def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.void]:
-    """Return the heads of all spans; ``sizes`` are those of the whole spans in bytes."""
+    """Return the heads of all spans; ``sizes`` are the sizes of the whole spans in bytes."""
     layout = head_layout(columns)
     raw = np.full(len(columns), np.void(bytes(layout.template)), f"V{layout.itemsize}")
     heads = raw.view(layout.dtype)
@@ -192,7 +192,7 @@ def encode_spans(
     schema_url: str = "",
     scope_schema_url: str | None = None,
 ) -> bytes:
-    """Encode a whole request; all arguments except ``columns`` are those of ``wire.envelope``.
+    """Encode a whole request; all arguments except ``columns`` are as in ``wire.envelope``.
 
     The order of the spans is not preserved.
     """
@@ -228,7 +228,7 @@ def cut(columns: SpanColumns, max_bytes: int) -> Iterator[SpanColumns]:
 
 
 def _fill(target: memoryview, columns: SpanColumns, sizes: NDArray[np.int64]) -> None:
-    """Write all spans: first those with extra fields, then one matrix per size of spans."""
+    """Write all spans: first the spans with extra fields, then one matrix per size of spans."""
     out = np.frombuffer(target, np.uint8)
     heads = fill_heads(columns, sizes)
     at = _fill_special(out, columns, heads)
@@ -255,7 +255,7 @@ def _fill_special(out: NDArray[np.uint8], columns: SpanColumns, heads: NDArray[n
 
 
 def _tails_of(columns: SpanColumns, rows: NDArray[np.intp]) -> NDArray[np.void]:
-    """Return the tail of each row in ``rows``; all of them must have the same length."""
+    """Return the tail of each row in ``rows``; all tails must have the same length."""
     wanted = columns.tail[rows]
     known = _used(columns, wanted)
     tails = [columns.tails[index] for index in known.tolist()]
@@ -286,7 +286,7 @@ def _groups(columns: SpanColumns, sizes: NDArray[np.int64]) -> Iterator[NDArray[
 
 
 def _tail_sizes(columns: SpanColumns) -> NDArray[np.int64]:
-    """Return the length of each tail in ``tails``; 0 for those that no row uses."""
+    """Return the length of each tail in ``tails``; 0 for a tail that no row uses."""
     used = _used(columns, columns.tail)
     sizes = np.zeros(len(columns.tails), np.int64)
     sizes[used] = [len(columns.tails[index]) for index in used.tolist()]

@@ -35,7 +35,7 @@ _BOUNDS: Final = (
 
 
 class SpanLimits(NamedTuple):
-    """Span limits of the user; None: only the bounds of the recorder apply."""
+    """Span limits of the user; None if only the bounds of the recorder apply."""
 
     attributes: int | None = None
     length: int | None = None
@@ -70,7 +70,7 @@ class SpanLimits(NamedTuple):
             recorded["l"] = [[*link, _limit(about, max_count, inner)] for *link, about in kept]
 
     def _limit_exception(self, recorded: dict[str, Any]) -> None:
-        """Limit the event of an exception; the status contains its full type and message.
+        """Limit the event of an exception; the status has the full type and message.
 
         Unlike in the SDK, the stack is dropped first and the type last.
         """
@@ -127,7 +127,7 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
 def _limit(
     attributes: Mapping[str, Any], max_count: int | None, length: int | None
 ) -> dict[str, Any]:
-    """Return the newest attributes with truncated texts, and the number of dropped ones."""
+    """Return the newest attributes with truncated texts, and the number of dropped attributes."""
     kept = dict(_newest([*attributes.items()], max_count))
     dropped = len(attributes) - len(kept)
     kept = {key: _cut(value, length) for key, value in kept.items()}

@@ -1,4 +1,4 @@
-"""Bisection of refused requests, so that all items except those that a server refuses arrive."""
+"""Bisection of refused requests, so that only the items that a server refuses are lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POINT_FIELDS = (5, 7, 9, 10)
 def post_in_parts(
     post: Callable[[bytes], ServerAnswer], body: bytes, signal: str, lost: dict[str, int]
 ) -> ServerAnswer:
-    """Send a request; if the server refuses it, send its halves, recursively down to single items.
+    """Send a request; if the server refuses it, send both halves, recursively down to one item.
 
     Args:
         post: Function that sends one request, and may itself wait and retry.
@@ -28,7 +28,7 @@ def post_in_parts(
     Returns:
         DELIVERED if all items are either accepted or permanently refused; otherwise the first
         answer that requires a retry. The retry sends accepted parts again, which is harmless,
-        because servers recognize these by their ids.
+        because servers recognize repeated items.
     """
     answer = post(body)
     if answer.rejected:
@@ -53,7 +53,7 @@ def post_in_parts(
 
 
 def halves(body: bytes) -> tuple[bytes, bytes] | None:
-    """Return two requests with half of the spans or metrics each; None if there is only one.
+    """Return two requests with half of the spans or metrics each; None if there is only one item.
 
     ``body`` is a request of ``encode_spans`` or ``encode_metrics``, with one resource and one
     scope.

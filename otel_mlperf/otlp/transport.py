@@ -74,7 +74,7 @@ class ErrorDescriber:
 def retry_after(value: str | None, now: float) -> float | None:
     """Return the delay in seconds that a ``Retry-After`` header (number or HTTP date) requests.
 
-    It is at most 60; None if the header is missing or invalid. ``now`` is the Unix time.
+    The delay is at most 60; None if the header is missing or invalid. ``now`` is the Unix time.
     """
     if value is None:
         return None
@@ -262,7 +262,7 @@ class _BoundedSocket:
         return io.BufferedReader(_AnswerReader(self))
 
     def close(self) -> None:
-        """Close the socket; if an answer is being read, only after its reader was closed."""
+        """Close the socket; if an answer is being read, only after the reader was closed."""
         self._closed = True
         self._close_unused()
 

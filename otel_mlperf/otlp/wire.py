@@ -1,7 +1,7 @@
 """Protobuf encoder for the messages that all of OTLP's signals share, and a safe decoder.
 
 The protobuf package is not used, because it would cost a fifth of the agent's memory budget, and is
-slow: it creates a Python object per message.
+slow, because protobuf creates a Python object per message.
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ def utf8(value: str) -> bytes:
 def any_value(value: object, depth: int = 0) -> bytes:
     """Encode the content of an ``AnyValue``.
 
-    Integers beyond 64 bits become text. Objects of other types become the name of their type,
-    since calling their methods could run arbitrary code. ``depth`` counts the enclosing values.
+    Integers beyond 64 bits become text. An object of another type becomes the name of its type,
+    since calling methods of the object could run arbitrary code. ``depth`` counts the enclosing
+    values.
     """
     # NumPy scalars except float64 are not instances of int or float: convert them.
     if isinstance(value, np.generic):
@@ -146,12 +147,15 @@ _SCALARS: Final[tuple[tuple[type, Callable[[Any], bytes]], ...]] = (
 
 
 def key_value(key: str, value: object, depth: int = 0) -> bytes:
-    """Encode the content of a ``KeyValue``."""
+    """Encode the content of a ``KeyValue``; ``depth`` is as in ``any_value``."""
     return block(1, utf8(key)) + block(2, any_value(value, depth))
 
 
 def encode_attributes(attributes: Mapping[str, object], field: int = 9, depth: int = 0) -> bytes:
-    """Encode attributes as repeated ``KeyValue`` in ``field`` (9 for spans), without empty keys."""
+    """Encode attributes as repeated ``KeyValue`` in ``field`` (9 for spans), without empty keys.
+
+    ``depth`` is as in ``any_value``.
+    """
     return b"".join(
         block(field, key_value(str(key), value, depth)) for key, value in attributes.items() if key
     )
@@ -176,7 +180,7 @@ def envelope(
 ) -> tuple[bytes, bytes]:
     """Return the bytes that precede and follow the spans or metrics (``items`` bytes) in a request.
 
-    ``schema_url`` is that of the resource, and of the scope unless ``scope_schema_url`` is given.
+    ``schema_url`` applies to the resource, and to the scope unless ``scope_schema_url`` is given.
     The field numbers are the same for traces and metrics: request.1 = resource block {1 resource, 2
     scope block {1 scope, 2 items, 3 schema}, 3 schema}. Concatenating requests merges them.
     """
