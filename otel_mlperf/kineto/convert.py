@@ -308,9 +308,7 @@ def _listed(column: Any) -> list[Any]:
 
 
 def store(conversion: Conversion, run_folder: Path) -> None:
-    """Write the rows of all tables into a run folder.
-
-    Rows that an earlier call stored for the same trace are replaced.
+    """Write the rows of all tables into a run folder; replace earlier rows of the same trace.
 
     Raises:
         StoreError: writing to the disk fails.

@@ -1,8 +1,8 @@
 """Files of a process's control groups: the files' paths, and the limits and use in the files.
 
-psutil does not read control groups. ``/proc/<pid>/cgroup`` contains the group of each controller,
-``/proc/<pid>/mountinfo`` the mount points of the group trees. In a container the mounted tree may
-start below the machine's root. Groups above this tree are not visible and are ignored.
+``/proc/<pid>/cgroup`` contains the group of each controller, ``/proc/<pid>/mountinfo`` the mount
+points of the group trees. In a container the mounted tree may start below the machine's root.
+Groups above this tree are not visible and are ignored.
 
 Versions 1 and 2 of control groups report the same values in different files, notations and units:
 version 2 has microseconds instead of nanoseconds, and ``max`` instead of ``-1`` or a number larger

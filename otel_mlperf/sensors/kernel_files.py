@@ -29,10 +29,7 @@ _MAX_DIGITS: Final = 20
 
 
 def has_proc(proc: Path) -> bool:
-    """Return whether ``proc`` exists; otherwise (macOS) psutil is the only source of readings.
-
-    All sensors use this function to choose between the two sources.
-    """
+    """Return whether ``proc`` exists; otherwise (macOS) psutil is the only source of readings."""
     return proc.is_dir()
 
 

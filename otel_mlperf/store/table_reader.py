@@ -83,10 +83,7 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 
 
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
-    """Return all parts or, if there are over 1,024 parts, only the newest parts of each host.
-
-    All parts of ``processes`` and ``instruments`` are always returned.
-    """
+    """Return all parts if at most 1,024 or in ``_ALWAYS_WHOLE``, else the newest of each host."""
     if len(parts) <= _MAX_RECENT or table in _ALWAYS_WHOLE:
         return parts
     by_host = [list(of_host) for _, of_host in groupby(parts, key=lambda part: part.host)]

@@ -151,9 +151,8 @@ def find_lost_arrows(
 ) -> list[Loss]:
     """Return the losses of arrows: of device records, and of autograd's arrows that lack an end.
 
-    Nothing is reported for a trace with neither arrows nor the profiler's own span, because tools
-    other than Kineto write no arrows. ``foreign`` records are skipped, because their correlations
-    match no arrow.
+    The list is empty for a trace with neither arrows nor the profiler's own span, because only
+    Kineto writes arrows. ``foreign`` records are skipped: their correlations match no arrow.
     """
     roles, events, flows = find_roles(trace), trace.events, trace.flows
     if not (len(flows) or (roles == Role.WINDOW).any()):
