@@ -5,9 +5,9 @@ finding covers the remaining time. A rank that lacks a CPU is occasionally late 
 slowly. Therefore waits and DDP's exchange count only if all ranks are known to have rarely waited
 for a CPU. The exchange of gradients is necessary: it counts only if it takes over half of the step.
 
-If the user's program reports its own steps, it may run collectives inside its own sections, where
-they are not recorded. In that case the evidence is a large number of collectives per step, combined
-with main threads that are blocked on all ranks.
+If the user's program reports its own steps, collectives may run inside the program's own sections,
+where collectives are not recorded. In that case the evidence is a large number of collectives per
+step, combined with main threads that are blocked on all ranks.
 """
 
 from __future__ import annotations

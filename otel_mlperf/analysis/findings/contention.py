@@ -1,4 +1,4 @@
-"""Findings of CPU contention: threads of the run wait for CPUs that they or other processes use.
+"""Findings of CPU contention: threads of the run wait for CPUs that are in use.
 
 Only threads that are ready to run count as waiting, not threads that sleep or wait for data or a
 device. If there are fewer runnable threads than CPUs, only other processes can cause a wait.
@@ -33,7 +33,7 @@ _WORKER: Final = "worker"
 
 
 def find_contention(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank whose main thread waits for CPUs beyond the threshold.
+    """Return one finding per rank if the rank's main thread waits too long for CPUs.
 
     The finding is *oversubscription* if the run's own threads cause the wait, otherwise
     *noisy_neighbour*. The list is empty if the run has too few steps or no CPU readings.

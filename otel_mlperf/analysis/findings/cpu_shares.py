@@ -5,7 +5,7 @@ CPU shares are rates between the first and the last reading during steps. CPU se
 
 ``waits_of_steps`` returns the share of time in which a rank waited for CPUs in a range of steps. If
 a step takes longer only because of such waits, its own work has not become slower. CPU time that a
-hypervisor gave to other guests (steal) counts as a wait, too. Linux reports it per machine only.
+hypervisor gave to other guests (steal) counts as a wait, too. Linux reports steal per machine only.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
 
 @once_a_run
 def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
-    """Return the machine's CPU time by mode, a curve per CPU; empty if a run has several machines."""
+    """Return the machine's CPU time by mode, a curve per CPU; empty if there are several hosts."""
     modes: dict[str, list[_Curve]] = {}
     for labels, times, values in numbers.store.rows(_READ_HOST, name=_HOST_CPU):
         mode = json.loads(labels or "{}").get(names.CPU_MODE, "")

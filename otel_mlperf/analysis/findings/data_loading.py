@@ -174,7 +174,7 @@ def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None
 
 
 def _advise_unseen(share: float, machine: MachineUse | None) -> _Advice:
-    """Return general advice for a data source whose internal times are not recorded.
+    """Return general advice for a data source without recorded internal times.
 
     The minimum gain is that of loading concurrently with computing: two concurrent activities last
     as long as the longer one, so the shorter one is saved. The minimum gain is zero if no CPU is

@@ -192,7 +192,7 @@ def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -
 
 
 def _keys(series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, str]:
-    """Map the label sets of the series to their values of the labels ``by``, both as JSON."""
+    """Map each label set of the series to its values of the labels ``by``, both as JSON."""
     keys: dict[str, str] = {}
     for text in dict.fromkeys(one.labels for one in read.get(series.metric.name, ())):
         parsed = json.loads(text or "{}")

@@ -1,7 +1,7 @@
 """Kinds of calls that block a training loop, each with a description and a recommended action.
 
-A call is identified by its name in the line of the user's program and by the package of the Python
-function that it calls. If several kinds include the call, the first kind applies.
+A call is identified by the name in the user's line and by the package of the called Python
+function. If several kinds include the call, the first kind applies.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class LoaderModel(NamedTuple):
     def won(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
         """Return the share of a step that is saved if each worker needs the time of ``fetch``.
 
-        The arguments are those of ``waited``. At most the current wait is saved.
+        ``fetch`` and ``workers`` are those of ``waited``. At most the current wait is saved.
         """
         won_ns = self.waited(lambda use: use.fetch_ns) - self.waited(fetch, workers)
         return max(0.0, min(won_ns, self.wait_ns) / self.step_ns)

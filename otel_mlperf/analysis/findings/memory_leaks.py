@@ -1,8 +1,8 @@
 """Finding of memory growth (leak) of a training process, on the host or on a device.
 
 A line is fitted through the resident memory, and through the tensor memory of each device at the
-start of a step. The fit covers the last two thirds of the run, between the ends of its first and
-its last step, which excludes set-up, warm-up and the memory freed after the loop.
+start of a step. The fit covers the last two thirds of the run, between the ends of the first and
+the last step, which excludes set-up, warm-up and the memory freed after the loop.
 
 Growth is reported if all of these conditions are met:
 

@@ -1,4 +1,4 @@
-"""Finding of slow steps that recur periodically, and of the section that is longer in them.
+"""Finding of slow steps that recur periodically, and of the section that is longer in these steps.
 
 A step is slow if it exceeds a threshold. Several thresholds are tried, and the one with the most
 significant pattern is used:
@@ -10,8 +10,8 @@ If a GPU sets the pace, the host runs ahead of the GPU. In a stall, such a host 
 that has to be done in any case: that time is not lost.
 
 A comb is a set of steps at equal distances: every ``period``-th step, starting with ``first``. If
-slow steps are random, their number on a comb has a hypergeometric distribution (draws without
-replacement). The resulting probability is multiplied by the number of combs tried.
+slow steps are random, the number of slow steps on a comb has a hypergeometric distribution (draws
+without replacement). The resulting probability is multiplied by the number of combs tried.
 """
 
 from __future__ import annotations

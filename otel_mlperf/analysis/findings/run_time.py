@@ -70,7 +70,7 @@ def find_low_goodput(numbers: RunNumbers) -> list[Finding]:
 def find_long_set_up(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if set-up before the first step exceeds the threshold share of the run.
 
-    Runs without steps are excluded, because their set-up cannot be separated from other time.
+    Runs without steps are excluded, because the set-up cannot be separated from other time.
     """
     ledger, row = numbers.summary.ledger, row_of("set_up")
     if ledger is None or numbers.summary.steps is None:

@@ -1,7 +1,7 @@
 """Findings of lines that block the main thread: output, results, waits, conversions.
 
 A line is classified by the most frequent kind of its sampled calls. Calls are identified by name or
-package (``line_causes``): a call very likely does what its name suggests, but this is not certain.
+package (``line_causes``): a call very likely, but not certainly, does what the name suggests.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Findings of models whose operations are so small that overhead dominates the step.
+"""Findings of models with operations so small that overhead dominates the step.
 
 *Operators on the host* are judged by two figures: the number of operations in the autograd graph of
 a backward pass, and the time of a backward pass while the main thread had a CPU. One operation has
 an overhead of about 5 µs on a current CPU, regardless of its size. Measured durations, including
 computation: 7 µs on one row of 64 numbers, 350 µs in a transformer of 256 dimensions. The model
-computes single items if the loop calls it many times before one backward pass, selects many
+computes single items if the loop calls the model many times before one backward pass, selects many
 elements one by one, or uses each weight repeatedly. Then larger operations count as small, too.
 
 *Launches*: a kernel launch costs the host some microseconds, or tens of microseconds including

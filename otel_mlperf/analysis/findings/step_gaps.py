@@ -3,7 +3,7 @@
 At the end of an epoch a loop may count, plot or reload data before the next epoch. Time in sections
 is excluded, because another row or finding covers that time. Around a checkpoint, the user's
 program may rename the file, remove the previous one or copy it. If a gap contains no other span
-than checkpoints, all of its time except the saving is attributed to work around the checkpoint.
+than checkpoints, all time in the gap except the saving is attributed to work around the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Findings of stragglers: ranks for which the other ranks wait.
 
-A rank's excess time counts as its own work only if it is not a wait for a CPU, or for the buffers
+Excess time counts as a rank's own work only if the time is not a wait for a CPU, or for the buffers
 that DDP broadcasts before the forward pass. A rank that is slower in its forward pass is probably
 as much slower in its backward pass. That part is estimated, not measured, because backward sections
 also contain the waits for other ranks.
@@ -39,7 +39,7 @@ _MIN_EXPLAINED: Final = 0.5
 
 @once_a_run
 def find_stragglers(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank whose own work takes far longer than that of the other ranks.
+    """Return one finding per rank that needs far longer for its own work than the other ranks.
 
     Ranks with more data than the other ranks are excluded, because another finding covers them.
     """
@@ -106,8 +106,7 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
     """Return the excess in ns by rank and section, without waits for other ranks.
 
     Before its forward pass, DDP synchronizes the buffers of all ranks, such as those of batch
-    norms. The rank that arrives first waits there, so its excess is smaller than that of the late
-    rank.
+    norms. The rank that arrives first waits there, so the late rank has the larger excess.
     """
     categories = {section.name: section.category for section in steps.rows}
     own = {}

@@ -1,6 +1,6 @@
 """Live view of a run, or its final state, merged from journals and the run folder.
 
-Ranks on this node are read from their journals, so the state of these ranks is current and requires
+Ranks on this node are read from journals, so the state of these ranks is current and requires
 neither agent nor server. Other ranks, GPUs and a finished run are read from the run folder, as far
 as they are stored there.
 """
@@ -119,7 +119,7 @@ class LiveWatch:
         """Figures of the whole run; None until the run has ended."""
 
     def look(self) -> Live:
-        """Return the current state of the run or, if it has ended, its final state.
+        """Return the current state of the run or, if the run has ended, the final state.
 
         Raises:
             StoreError: a file of the run cannot be read.

@@ -2,7 +2,7 @@
 
 The run's time is cut into equal buckets. A bucket contains the minimum, mean and maximum of its
 readings. A bucket without a reading is empty. If there are too many ranks or devices for separate
-lines, a single line contains their mean, minimum and maximum.
+lines, a single line contains the mean, minimum and maximum of all.
 """
 
 from __future__ import annotations

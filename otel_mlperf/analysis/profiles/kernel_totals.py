@@ -1,11 +1,11 @@
-"""Device work in the profiler windows of a run, in one of their steps, or in one trace.
+"""Device work in the profiler windows of a run, in one step, or in one trace.
 
 The input is rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and
 ``allocator``, from a run folder or computed from a trace. Counts and times of several windows are
 summed. Quantiles cannot be summed and exist for a single window only. Figures of a step are
-computed from its events, which are stored regardless of the span budget. They are exact, and a part
-of the sums of the step's window. A memory peak is attributed to the operator and the section that
-had started last and not yet ended.
+computed from the step's events, which are stored regardless of the span budget. The figures are
+exact, and a part of the sums of the step's window. A memory peak is attributed to the operator and
+the section that had started last and not yet ended.
 """
 
 from __future__ import annotations

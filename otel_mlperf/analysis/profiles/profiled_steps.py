@@ -65,7 +65,7 @@ def choose_step(
     """Return the step with a number on each rank; training takes precedence over other phases.
 
     ``phase`` None means any phase. ``looked_at`` names the run in the error message. If several
-    restarts have that number, only the newest restart is used.
+    restarts have a step ``number``, only the newest restart is used.
 
     Raises:
         NoSuchStep: the step was not profiled; the message lists profiled steps.

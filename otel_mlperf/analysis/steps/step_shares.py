@@ -61,7 +61,7 @@ def main_phase(store: Store) -> str | None:
 
 
 def count_steps(store: Store, phase: str | None) -> int:
-    """Return the number of steps of a phase, on any rank and restart; 0 if ``phase`` is None."""
+    """Return the number of steps of a phase, each once for all ranks; 0 if ``phase`` is None."""
     sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)

@@ -198,8 +198,8 @@ def summarize(
 def _as_of(run: RunFolder, store: Store, processes: Processes, phase: str | None) -> AsOf | None:
     """Return the time up to which all figures are complete; None if unknown.
 
-    While processes are running, the agents on their hosts determine that time. Afterwards, it is
-    the end of the run.
+    While processes are running, the agents on their hosts determine that time. Afterwards, the
+    run's end is returned.
     """
     hosts = {process.host for process in processes.last_of_rank if process.outcome == RUNNING}
     times = [read_as_of(run.path, host) for host in hosts] or [processes.end_ns]

@@ -216,8 +216,8 @@ class Lanes:
     ) -> int:
         """Return the first free lane, new if necessary.
 
-        A lane is free if it is empty or, unless ``is_related``, if its innermost open slice
-        encloses the slice.
+        A lane is free if no slice is open in it or, unless ``is_related``, if its innermost open
+        slice encloses the slice.
         """
         # First fit: a track has no more lanes than concurrent slices.
         for number, lane in enumerate(self._lanes):
