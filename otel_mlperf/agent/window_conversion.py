@@ -95,7 +95,7 @@ class WindowQueue:
         return instance in state.ranks
 
     def stored(self) -> None:
-        """Release found windows for conversion, because the tables now contain the sections."""
+        """Release found windows for conversion; the tables now contain the windows' sections."""
         known = {*self._ready, self._current}
         self._ready += [
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES

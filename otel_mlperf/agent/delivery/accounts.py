@@ -57,7 +57,7 @@ class Accounts:
             _lose(account, "damaged", counts.damaged)
 
     def converted(self, event: WindowConverted) -> None:
-        """Count the events of a profiler window that was converted or lost (``event.lost``)."""
+        """Count the events of a profiler window: converted, or lost for reason ``event.lost``."""
         outcome = {names.OUTCOME: "lost" if event.lost else "delivered"}
         self._meter.add(names.CONVERSIONS, outcome, 1)
         for taker, account in zip(self.takers("spans"), self._of("spans"), strict=True):

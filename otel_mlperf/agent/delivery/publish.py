@@ -91,7 +91,7 @@ class Publisher:
 
 
 def derived_readings(state: AgentState, wanted: set[str]) -> Iterator[Reading]:
-    """Yield the values of the ``wanted`` metrics that no sensor reads, and of all lost items."""
+    """Yield the values of the ``wanted`` metrics that no sensor reads, and the lost-items total."""
     for name, journal in state.journals.items():
         meta = journal.meta
         rank = state.ranks.get(journal.instance)

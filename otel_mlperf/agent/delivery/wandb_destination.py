@@ -256,7 +256,7 @@ class WandbRecords:
         ]
 
     def points(self, named: Sequence[Named], facts: RunFile, rows: int) -> tuple[list[bytes], int]:
-        """Encode points, given the file's number of ``rows``; return records and the new number."""
+        """Encode points after ``rows`` existing rows; return records and new number of rows."""
         found: list[bytes] = []
         for number, time_ns, values in rows_of(named):
             of_row = {

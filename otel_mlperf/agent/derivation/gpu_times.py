@@ -153,7 +153,7 @@ class DerivedGpuTimes(NamedTuple):
 
 
 def note_places(state: JournalState, sections: Iterable[OutsideSection]) -> None:
-    """Store path and concurrency of the ``sections`` whose GPU times will be reported later."""
+    """Store path and concurrency of those ``sections`` for which GPU times are reported later."""
     places = state.device_places
     for section in sections:
         if section.on_device:

@@ -188,7 +188,7 @@ def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]
 
 
 def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
-    """Return key and labels of the rank's series for ``value``, or of the overflow series."""
+    """Return key and labels of the series for ``value``; of the overflow series above the limit."""
     name, labels = value.metric.name, value.labels
     key = _series_key(name, labels)
     if labels and key not in rank.places:

@@ -134,7 +134,7 @@ class OutsideSections:
         return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """Return the ids of the sections around ``span``, below the first that is in ``known``."""
+        """Return the ids of the sections around ``span``, until an id in ``known`` (exclusive)."""
         above: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent

@@ -107,7 +107,7 @@ class SpanSelection:
                 self._add_section(section, outside)
 
     def add_gpu_times(self, gpu: DerivedGpuTimes) -> None:
-        """Add reported GPU times to spans; then add the steps that need not wait any longer."""
+        """Add reported GPU times to spans, then the steps that no longer wait for GPU times."""
         waiting = self._state.steps_awaiting_gpu
         for span, step in [*waiting.items()]:
             if gpu.figures:

@@ -89,7 +89,10 @@ def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArr
 
 
 def _reach_pauses(ended: Rows, ends_in: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-    """Lower ``first`` for sections around garbage collections: collection rows lack a parent."""
+    """Lower ``first``, the first piece that needs each section, around garbage collections.
+
+    Enclosing sections are found by their times, because rows of collections have no parent.
+    """
     for i in np.flatnonzero(ended["flags"] & Flag.PAUSE).tolist():
         encloses = ended["start"] <= ended["start"][i]
         encloses &= ended["end"] >= ended["end"][i]

@@ -209,7 +209,7 @@ def lower_priority(from_nice: int, but: int = 0) -> None:
     """Lower the priority of all threads of this process except ``but``, a native thread id.
 
     The job gets the CPU first. The thread ``but``, which makes room in the journals, keeps the nice
-    value ``from_nice``, because it needs little CPU time, but without delay.
+    value ``from_nice``, because the thread needs little CPU time, but without delay.
     """
     # In portable mode, priorities are per process: all threads get the lower one.
     threads = [0] if IS_PORTABLE else map(int, os.listdir("/proc/self/task"))

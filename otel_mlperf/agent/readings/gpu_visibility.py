@@ -50,7 +50,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def ids(self) -> frozenset[str]:
-        """Return the ``hw.id`` of all devices and of the (MIG) instances on them."""
+        """Return the ``hw.id`` of all devices and of all MIG instances on these devices."""
         return find_ids(self.devices)
 
     @property
@@ -71,7 +71,7 @@ _decode_sampled: Final = msgspec.msgpack.Decoder(Sampled).decode
 
 
 def find_ids(devices: Iterable[Device]) -> frozenset[str]:
-    """Return the ``hw.id`` of all devices and of the (MIG) instances on them."""
+    """Return the ``hw.id`` of all devices and of all MIG instances on these devices."""
     return frozenset(
         uuid for device in devices for uuid in (device.uuid, *(i.uuid for i in device.instances))
     )
