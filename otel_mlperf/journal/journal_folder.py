@@ -186,7 +186,7 @@ def moved_path(journal: str) -> str:
 
 
 def count_moved(journal: str) -> int:
-    """Return the number of moved rows, which had the first slots; 0 if there is no file."""
+    """Return the number of rows in the file of moved rows; 0 if there is no file."""
     with suppress(OSError):
         return os.stat(moved_path(journal), follow_symlinks=False).st_size // ROW_BYTES
     return 0

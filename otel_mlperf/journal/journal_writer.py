@@ -280,7 +280,10 @@ class Journal:
         return True
 
     def cell(self, entry_number: int) -> int:
-        """Allocate a cell; return its first word's index; if none is left, count and return 0."""
+        """Allocate a cell and return the index of its first word.
+
+        If no cell is left, count the loss and return 0.
+        """
         cell = self._cell()
         if cell >= self.shape.cells or entry_number == OTHER:
             self.count(Word.LOST_CELLS)
@@ -290,7 +293,7 @@ class Journal:
         return word
 
     def count(self, word: int, by: int = 1) -> None:
-        """Add ``by`` to a counter in the header. Atomic, because nothing here releases the GIL."""
+        """Add ``by`` to a counter in the header. This is atomic: nothing releases the GIL."""
         self.said[word] += by
         self.words[word] = self.said[word]
 
