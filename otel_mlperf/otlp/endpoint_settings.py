@@ -171,7 +171,7 @@ def is_in_the_clear(url: SplitResult) -> bool:
 
 
 def port_hint(endpoint: str, *, is_grpc: bool) -> str:
-    """Return advice if an endpoint has the default port of the other protocol, else empty."""
+    """Return advice if an endpoint has the default port of the other protocol, else ""."""
     chosen, other = (_GRPC, _HTTP) if is_grpc else (_HTTP, _GRPC)
     url = urlsplit(endpoint)
     if url.port != _PORTS[other]:
@@ -269,7 +269,7 @@ class _SettingReader:
     def _with_scheme(self, address: str) -> str:
         """Return the address with a scheme.
 
-        A gRPC address may lack one. The variable ``..._INSECURE`` then selects http or https.
+        A gRPC address may lack a scheme. The variable ``..._INSECURE`` then selects http or https.
         """
         if not self.is_grpc or "/" in address:
             return address

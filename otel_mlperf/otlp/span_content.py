@@ -92,7 +92,7 @@ def shared_attributes(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exception_events(time_ns: int, words: Mapping[str, str]) -> list[SpanEvent]:
-    """Return a list of the event of an exception; [] if ``words`` is empty.
+    """Return a list with the event of an exception; [] if ``words`` is empty.
 
     ``words`` are the exception's type, message and stack, by the names in ``names.EXCEPTION``.
     """

@@ -127,7 +127,7 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
 def _limit(
     attributes: Mapping[str, Any], max_count: int | None, length: int | None
 ) -> dict[str, Any]:
-    """Return the newest attributes with truncated texts, and the number of dropped attributes."""
+    """Return the newest attributes with truncated texts; add the number of dropped ones."""
     kept = dict(_newest([*attributes.items()], max_count))
     dropped = len(attributes) - len(kept)
     kept = {key: _cut(value, length) for key, value in kept.items()}

@@ -59,12 +59,12 @@ class ErrorDescriber:
         return self.clean(why + self.port_advice())
 
     def port_advice(self) -> str:
-        """Return advice in brackets if the port is the other protocol's default, else empty."""
+        """Return advice in brackets if the port is the other protocol's default, else ""."""
         hint = port_hint(self._settings.endpoint, is_grpc=self._settings.is_grpc)
         return f" ({hint})" if hint else ""
 
     def clean(self, words: str) -> str:
-        """Return a server's text on one line, shortened, and without secrets that it repeats."""
+        """Return a server's text on one line, shortened, and without secrets of the settings."""
         # Longest first: replacing a part of a secret first would leave the remainder visible.
         for secret in self._secrets:
             words = words.replace(secret, "***")
