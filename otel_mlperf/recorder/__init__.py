@@ -1,1 +1,1 @@
-"""The recorder inside the training process: it only writes to its journal and never waits."""
+"""Recorder inside the training process, which only writes to its journal and never waits."""

@@ -1,1 +1,1 @@
-"""Settings of the package: their declaration, their sources, and OpenTelemetry's variables."""
+"""Settings of the package: declarations, sources, and OpenTelemetry's standard variables."""

@@ -123,10 +123,10 @@ def _value_of(reference: re.Match[str], environ: Mapping[str, str]) -> str:
 
 
 class _Part:
-    """Mapping in the file that records which of its keys were used.
+    """Mapping in the file, with a record of the keys that have not been used yet.
 
     Args:
-        content: the mapping; any other value but None is reported as unused.
+        content: the mapping, or None; a value of another type is reported as unused.
         path: keys that lead to the mapping, each followed by a dot.
         parts: all mappings of the file, to which this one is added.
     """
@@ -141,7 +141,7 @@ class _Part:
         parts.append(self)
 
     def value(self, key: str) -> str:
-        """Return a scalar as text and mark it as used; empty if it is missing or not a scalar."""
+        """Return the scalar of ``key`` as text and mark ``key`` as used; empty if there is none."""
         value = self.left.get(key)
         if isinstance(value, Mapping | list):
             return ""
@@ -154,7 +154,7 @@ class _Part:
         return _Part(self.left.pop(key, None), f"{self.path}{key}.", self._parts)
 
     def items(self, key: str) -> list[_Part]:
-        """Return the mappings in a nested list, which is marked as used; empty if it is no list."""
+        """Return the mappings in the list of ``key``, marked as used; empty if it has no list."""
         value = self.left.get(key)
         if not isinstance(value, list):
             return []

@@ -1,8 +1,8 @@
 """Schedule of torch.profiler recordings (windows), with the profiler's options.
 
 Environment variable, command line and YAML file use the same text form, e.g.
-``wait=10,warmup=1,active=3,repeat=2``. Fields that it omits have their default, and ``on`` selects
-all defaults.
+``wait=10,warmup=1,active=3,repeat=2``. Omitted fields have default values, and ``on`` selects all
+defaults.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Schedule:
 
     @property
     def most_windows(self) -> int:
-        """Return the maximum number of windows in a run; 0 if it is unlimited."""
+        """Return the maximum number of windows in a run; 0 if the number is unlimited."""
         if self.unit == "epoch":
             return self.repeat * self.active
         return self.repeat if self.every == "run" else 0
@@ -131,7 +131,7 @@ _SWITCHES = ("record_shapes", "profile_memory", "with_stack")
 
 
 def parse_schedule(given: Any) -> Schedule | None:
-    """Return the schedule given as text, mapping, bool or Schedule; None: no windows.
+    """Return the schedule given as text, mapping, bool or Schedule; None if the profiler stays off.
 
     Raises:
         ConfigError: ``given`` is not a valid schedule.
@@ -162,7 +162,7 @@ def parse_schedule(given: Any) -> Schedule | None:
 
 
 def schedule_text(given: Any) -> str:
-    """Return the text form of a schedule given as for ``parse_schedule``; empty: no windows.
+    """Return the text form of a schedule given as for ``parse_schedule``; empty if that is None.
 
     Raises:
         ConfigError: ``given`` is not a valid schedule.
@@ -185,7 +185,7 @@ def _given(name: str, value: Any) -> Any:
     """Return a field's value, for ``activities`` as a tuple.
 
     Raises:
-        ConfigError: the schedule has no such field.
+        ConfigError: there is no field ``name``, or the value of ``activities`` has a wrong type.
     """
     if name == "with_flops":
         raise ConfigError(_NO_FLOPS)

@@ -105,7 +105,7 @@ def _without_login(uri: str) -> str:
 
 
 def with_endpoint(environ: Mapping[str, str], endpoint: str | None) -> Mapping[str, str]:
-    """Return ``environ`` with ``endpoint`` as its only OTLP endpoint, or unchanged for None."""
+    """Return ``environ`` with ``endpoint`` as the only OTLP endpoint; unchanged if that is None."""
     if endpoint is None:
         return environ
     named, _ = declare(environ)
@@ -115,6 +115,8 @@ def with_endpoint(environ: Mapping[str, str], endpoint: str | None) -> Mapping[s
 
 def read_stored(folder: Path, environ: Mapping[str, str]) -> StoredSettings:
     """Combine the settings stored in a run folder with the destinations of the caller.
+
+    If the folder contains no readable settings, the result is the environment of the caller.
 
     Args:
         folder: a run folder, possibly from another user.

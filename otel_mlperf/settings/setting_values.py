@@ -5,7 +5,7 @@ to the same value.
 
 The module also parses the setting with the default time limits (bounds) of requests, in seconds. It
 is one limit for all requests (``0.05``), or limits by shell patterns of request names
-(``predict=0.05,chat*=2``), of which the first match applies.
+(``predict=0.05,chat*=2``); the first pattern that matches a name applies.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def checked(item: Any, value: Any, where: str) -> Any:
     Args:
         item: the dataclass field, declared by ``set_by``.
         value: the given value.
-        where: name of its source, for the error message.
+        where: name of the value's source, for the error message.
 
     Raises:
         ConfigError: the value is invalid.

@@ -1,4 +1,4 @@
-"""Standard OpenTelemetry samplers, which decide whether a trace is sent by its id alone.
+"""Standard OpenTelemetry samplers, which decide by a trace's id alone whether to send the trace.
 
 The settings ``trace_first``, ``trace_every`` and the like select traces, some of which a sampler
 discards. All ranks of a step share its trace id, so that they make the same decision. An
@@ -38,7 +38,7 @@ class Sampler(NamedTuple):
 
 
 def make_sampler(name: str, ratio: float) -> Sampler | None:
-    """Return the sampler ``name`` of ``SAMPLERS``; None, which sends all traces, if it is empty."""
+    """Return the sampler ``name``, with ``ratio`` if it uses one; None if the name is empty."""
     if not name:
         return None
     root = name.removeprefix(_PARENT_BASED)

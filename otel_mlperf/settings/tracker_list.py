@@ -33,7 +33,7 @@ def trackio_folder(environ: Mapping[str, str]) -> str:
 
 
 def unusable(names: str, environ: Mapping[str, str]) -> list[str]:
-    """Return a message per tracker in the comma-separated ``names`` that cannot be used."""
+    """Return a message for each unusable tracker of the comma-separated ``names``."""
     checks = {
         TENSORBOARD: _of_tensorboard,
         MLFLOW: _of_mlflow,

@@ -31,7 +31,7 @@ _LISTS = (list, tuple, set, frozenset, range)
 
 
 def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return at most 64 attributes whose values every backend accepts, without ``None`` values."""
+    """Return at most 64 attributes that every backend accepts, without ``None`` values."""
     if len(given) <= MAX_ATTRIBUTES and all(map(_is_safe, given, given.values())):
         return dict(given)
     attributes: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def _is_safe(key: Any, value: Any) -> bool:
 
 
 def safe_name_text(name: Any) -> str:
-    """Return the name of a section or attribute as text of 1 to 256 bytes."""
+    """Return a section's or attribute's name as text of 1 to 256 bytes; ``unnamed`` if empty."""
     if type(name) is str and name.isascii() and 0 < len(name) <= NAME_BYTES and "\0" not in name:
         return name
     text = name if isinstance(name, str) else _type_name(name) if name is not None else ""
@@ -108,7 +108,7 @@ def _list(items: Iterable[Any]) -> list[Any]:
 
 
 def _nested(value: Any) -> str:
-    """Return a nested list as text; lists in it become type names, as it may contain itself."""
+    """Return a nested list as text; inner lists become type names: a list may contain itself."""
     items = islice(value, _MAX_ITEMS)
     values = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
     return clean(str(values), TEXT_BYTES)

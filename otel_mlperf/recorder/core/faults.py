@@ -70,7 +70,7 @@ def count_in(journal: Journal | None) -> None:
 
 
 def internal_error(error: BaseException) -> None:
-    """Count an exception of the recorder and log it, at most once a minute.
+    """Count an exception of the recorder; log at most one such exception a minute.
 
     Raises:
         BaseException: ``error`` itself, if it belongs to the program (see ``foreign_errors``).
@@ -92,18 +92,18 @@ def internal_error(error: BaseException) -> None:
 
 @at_once
 def try_again(call: Callable[..., object], *arguments: Any, left: int = _MAX_RETRIES) -> None:
-    """Repeat an interrupted call until it completes; an internal error in it is counted.
+    """Repeat an interrupted call until it completes; count an internal error of the last attempt.
 
     More than one retry may be needed: the second of two concurrent signals interrupts the clean-up
     after the first.
 
     Args:
-        call: idempotent, because it may have completed before.
+        call: an idempotent function, because the interrupted call may have completed.
         arguments: the arguments of the call.
         left: maximum number of retries.
 
     Raises:
-        BaseException: the exception that interrupted the call again; the call has completed.
+        BaseException: an exception of the program that interrupted an attempt, after the last one.
     """
     # Each retry runs within the ``except`` of the previous one. A loop would have gaps between two
     # ``try`` blocks, in which a signal could interrupt it.
@@ -118,7 +118,7 @@ def try_again(call: Callable[..., object], *arguments: Any, left: int = _MAX_RET
 
 
 def count_error(error: BaseException) -> None:
-    """Count an exception of the recorder, or a caught exit, without logging it.
+    """Count an exception of the recorder, or an exit that it caught, without a log message.
 
     Raises:
         Exception: ``error`` itself, if it belongs to the program.
@@ -128,7 +128,7 @@ def count_error(error: BaseException) -> None:
 
 
 def _raise_foreign_failure(error: BaseException) -> None:
-    """Raise ``error`` if it belongs to the program and is not an exit, caught on purpose."""
+    """Raise ``error`` if it is an ``Exception`` of the program; callers catch exits on purpose."""
     if isinstance(error, Exception):
         raise_foreign(error)
 
@@ -142,7 +142,7 @@ def _count() -> None:
 def warn_once(text: str, *values: object) -> None:
     """Log a warning, unless one with the same ``text`` (a ``%`` format) was logged before.
 
-    Errors of the log handler are ignored.
+    A process logs at most 256 warnings. Errors of the log handler are ignored.
     """
     if text in _said or len(_said) >= _MAX_WARNINGS:
         return
@@ -154,7 +154,7 @@ def warn_once(text: str, *values: object) -> None:
 
 
 def callback_failed(of: str, callback: object, error: BaseException) -> None:
-    """Count and log once the failure of a callback that the public call ``of`` registered.
+    """Count the failure of a callback that the public call ``of`` registered; log it once.
 
     Raises:
         Exception: ``error`` itself, if it belongs to the program but not to the callback.

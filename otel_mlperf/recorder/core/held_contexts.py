@@ -33,7 +33,7 @@ def hold_contexts(recording: Recording) -> None:
     """Copy the context at the start of each garbage collection; keep the copy until the next.
 
     As a side effect, an object that the program removes from its context after a collection is
-    freed only at the next one.
+    freed only at the next one. Since Python 3.12, this function does nothing.
     """
     if sys.version_info >= _COLLECTS_BETWEEN_INSTRUCTIONS:
         return

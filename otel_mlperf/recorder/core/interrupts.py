@@ -93,7 +93,7 @@ class _DeferredError(BaseException):
 class _Threads:
     """Mapping in which ``threads[ident] = class`` raises ``class`` in a thread.
 
-    It is raised at the thread's next instruction that checks for signals.
+    The exception is raised at the thread's next instruction that checks for signals.
     """
 
     raise_in = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
@@ -110,8 +110,8 @@ def raises_afterwards(function: Callable[..., object]) -> Callable[..., None]:
     """Wrap a function that the interpreter calls, so that its exceptions are raised afterwards.
 
     The same exception is raised in the same thread, in the code that the call interrupted. A
-    ``gc.callbacks`` function is called at the start and the end of a collection. Both defer to the
-    end: code that the collection runs in between would drop the exception.
+    ``gc.callbacks`` function is called at the start and the end of a collection. Exceptions of
+    both calls are raised at the end: code that the collection runs in between would drop them.
     """
 
     @functools.wraps(function)

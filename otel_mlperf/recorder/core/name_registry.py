@@ -101,9 +101,11 @@ class Registry:
         resources: bool = False,
         profile: str = "",
     ) -> int:
-        """Return the number of a name in the current phase; register it under ``key`` if new.
+        """Return the number of a name in the current phase; register a new name under ``key``.
 
-        The result is ``OTHER`` if the journal has no number left.
+        The result is ``OTHER`` if the journal has no number left. The other arguments apply to a
+        new name only: the category (default: implied by the name), attributes of all sections,
+        whether to measure resource usage, and the kind of profile.
         """
         number = self.known.get(key) or self._slow_known.get((self.phase, key))
         if number is not None:
@@ -134,7 +136,7 @@ class Registry:
         return number
 
     def _bounded(self, name: str, constant: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return a request's attributes, with the settings' time limit if it has none itself."""
+        """Return a request's attributes, with the settings' time limit if they contain no limit."""
         bound = bound_of(self._bounds, name)
         settings = {} if bound is None else {names.SECTION_BOUND: bound}
         return {**settings, **(constant or {})}
@@ -146,7 +148,7 @@ class Registry:
         return any(kind not in _OF_ANY_PROGRAM for _, kind, _ in about)
 
     def watch(self, number: int, category: str, *, resources: bool = False) -> None:
-        """Register whether sections of a new name measure resource usage and device time."""
+        """Register whether sections of a name measure resource usage and device time."""
         kinds = self._measured_kinds
         if resources or category in kinds or ALL in kinds:
             self.measured.add(number)
@@ -191,7 +193,7 @@ class Registry:
         return number
 
     def entry_of_handle(self, handle: Nameable) -> int:
-        """Return the number of a handle's name in the current phase; register it if new."""
+        """Return the number of a handle's name in the current phase; register a new name."""
         number = self.known.get(handle) or self._slow_known.get((self.phase, handle))
         if number is not None:
             return number
@@ -211,7 +213,7 @@ class Registry:
         return self.described(entry)[:2]
 
     def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
-        """Return an entry's name, category and constant attributes; ``other`` if it is unknown."""
+        """Return name, category and constant attributes of an entry; ``other`` if it is unknown."""
         return self._about.get(entry, ("other", names.OTHER, None))
 
     def set_phase(self, phase: str) -> str:

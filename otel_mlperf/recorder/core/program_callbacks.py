@@ -23,7 +23,7 @@ class Callbacks(Generic[C]):
     """The callbacks of one event.
 
     Args:
-        name: the public call that registers them.
+        name: the public call that registers the callbacks.
         arguments: the number of arguments of each callback, as text for error messages.
     """
 
@@ -51,7 +51,7 @@ class Callbacks(Generic[C]):
         self.all = tuple(registered for registered in self.all if registered != callback)
 
     def tell(self, *arguments: Any) -> None:
-        """Call all callbacks, even if some of them fail."""
+        """Call all callbacks; an ``Exception`` in a callback is only counted and logged once."""
         for callback in self.all:
             try:
                 callback(*arguments)

@@ -52,18 +52,18 @@ class Recording:
         self.at_retire: list[Callable[[], None]] = []
         """Functions called when recording has ended, also in a forked child."""
         self.replacement: Callable[[], Any] = lambda: None
-        """Returns a forked child's own recording, which replaces this one once retired; or None."""
+        """Returns the recording that replaces this one in a forked child; None if there is none."""
 
 
 _active: Any = None
 watchers: list[Callable[[Any], None]] = []
-"""Functions called with the active recording (None: none) when it or one of its properties may have
-changed. The modules of the public calls copy it to their globals, which are the fastest to look up.
+"""Functions called when the active recording or its properties may have changed, with the recording
+or None. The modules of the public calls copy it to their globals, which are the fastest to look up.
 """
 
 
 def activate(recorder: Recording | None) -> None:
-    """Make ``recorder`` the process's active recording; None: nothing is recorded."""
+    """Make ``recorder`` the process's active recording; None ends recording in the process."""
     global _active
     _active = recorder
     refresh()
@@ -77,7 +77,7 @@ def refresh() -> None:
 
 # Returns Any, because the type of the composed recorder is in a layer above this module.
 def active() -> Any:
-    """Return the recorder of this process, or None; a forked child first creates its own."""
+    """Return this process's recorder; None if it has none. A forked child first creates its own."""
     recorder = _active
     if recorder is not None and recorder.is_retired:
         return recorder.replacement()
@@ -85,5 +85,5 @@ def active() -> Any:
 
 
 def unreplaced() -> Any:
-    """Return the active recording, even a retired one; creates no journal in a forked child."""
+    """Return the active recording, even a retired one, without creating one in a forked child."""
     return _active

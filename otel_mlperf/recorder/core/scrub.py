@@ -1,8 +1,8 @@
 """Safe descriptions of exceptions: type, redacted message and truncated stack.
 
 The type is always recorded. The message is truncated and its secrets are redacted; the stack is
-truncated. ``str(error)`` runs code of the program, which may raise, so every access is guarded: the
-program sees its own exception.
+truncated. ``str(error)`` runs code of the program. If that code raises, the failure is recorded as
+the message, and the program still sees the exception that is described.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NOT_FAILURES = (GeneratorExit, StopIteration, StopAsyncIteration)
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Return whether an exception that leaves a section means that the section failed."""
+    """Return whether ``error`` means that a section failed; a normal exit or None does not."""
     if error is None or isinstance(error, _NOT_FAILURES):
         return False
     return not (isinstance(error, SystemExit) and error.code in (None, 0))

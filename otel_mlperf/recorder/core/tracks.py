@@ -2,7 +2,7 @@
 
 Sections of one track nest; sections of different tracks are concurrent. A thread's track is its
 ident. A task's track is a small number that is released when the task object is freed. Threads and
-tasks are registered in the journal with their names.
+tasks are registered in the journal by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _running_loop: Callable[[], Any] | None = None
 
 
 def find_running_loop() -> Callable[[], Any] | None:
-    """Return asyncio's function that returns the running event loop; None without asyncio."""
+    """Return asyncio's function that returns the running loop; None if asyncio is not imported."""
     global _running_loop
     if _running_loop is None:
         _running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
@@ -46,7 +46,7 @@ class _Task(weakref.ref[Any]):
 
 
 class CallerTracks:
-    """Registry of the tracks of one journal."""
+    """Registry of the tracks of one journal; ``entry`` adds an entry to the journal."""
 
     def __init__(self, entry: Callable[[Sequence[object]], int]) -> None:
         self._entry = entry
@@ -61,7 +61,7 @@ class CallerTracks:
         self._thread = itertools.count(1).__next__
 
     def current(self) -> int:
-        """Return the track of the caller; register it if it is new."""
+        """Return the track of the caller; register the track if it is new."""
         if is_in_task():
             task = sys.modules["asyncio"].current_task()
             if task is not None:

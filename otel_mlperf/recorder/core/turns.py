@@ -23,7 +23,7 @@ MANY: Final = object()
 
 
 def current_turn() -> Any:
-    """Return the current turn of the caller's thread, to compare it by ``is_same_turn``."""
+    """Return the current turn of the caller's thread, for a comparison by ``is_same_turn``."""
     if not is_in_task():
         return NO_LOOP
     run = sys.modules["asyncio.events"].Handle._run.__code__

@@ -53,7 +53,7 @@ class OfProcess(NamedTuple):
     peak_bytes: int
     """Peak of resident memory."""
     device: OfDevice | None
-    """Memory on the current CUDA device; None: no CUDA."""
+    """Memory on the current CUDA device; None if CUDA is not initialised."""
 
 
 class UsedSoFar(NamedTuple):
@@ -61,9 +61,9 @@ class UsedSoFar(NamedTuple):
 
     cpu_ns: int
     voluntary: int | None
-    """Context switches because the thread waited; None: not counted per thread (not Linux)."""
+    """Context switches because the thread waited; None except on Linux."""
     involuntary: int | None
-    """Context switches by which the kernel preempted the thread; None: see ``voluntary``."""
+    """Context switches by which the kernel preempted the thread; None except on Linux."""
     read_bytes: int | None
     """Bytes read by the thread's calls, including cached files, pipes and terminals."""
     written_bytes: int | None
@@ -71,7 +71,7 @@ class UsedSoFar(NamedTuple):
 
     @property
     def of_thread(self) -> tuple[int | None, ...]:
-        """The values of the thread, in field order."""
+        """All fields except ``process``, i.e. the values of the thread, in field order."""
         return self[:5]
 
 
@@ -85,8 +85,9 @@ def loaded_cuda() -> Any:
 class PeakSinceStart:
     """Peak of a value since the start of a run, from a counter of the process's lifetime peak.
 
-    If the lifetime peak has changed since the start, it is the run's peak. Otherwise the run stayed
-    below the earlier peak, and its peak is the maximum of the values passed to ``update``.
+    If the lifetime peak has changed since the start, the new one is the run's peak. Otherwise the
+    run stayed below the earlier peak, and its peak is the maximum of the values passed to
+    ``update``.
 
     Args:
         highest: the lifetime peak when the run starts.
@@ -108,7 +109,7 @@ class PeakSinceStart:
 
 
 def peak_bytes() -> int:
-    """Return the peak of this process's resident memory; 0 on Windows."""
+    """Return the peak of this process's resident memory; 0 if the platform is Windows."""
     if IS_WINDOWS:
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_BYTES
@@ -117,7 +118,7 @@ def peak_bytes() -> int:
 def _of_thread() -> tuple[int | None, int | None, int]:
     """Return the thread's voluntary and involuntary context switches and its process's peak memory.
 
-    Peak memory belongs to the process, although the kernel reports it for a thread, too.
+    The switches are None except on Linux. The kernel reports the process's peak for each thread.
     """
     if IS_PORTABLE:
         return None, None, peak_bytes()
@@ -130,7 +131,7 @@ class Counters:
 
     Args:
         proc: where procfs is mounted.
-        find_cuda: returns ``torch.cuda``, or None before its initialisation.
+        find_cuda: returns ``torch.cuda``; None if CUDA is not initialised.
     """
 
     def __init__(self, proc: str = PROC, find_cuda: Callable[[], Any] = loaded_cuda) -> None:
@@ -139,7 +140,7 @@ class Counters:
         self._threads = _ThreadFiles(f"{proc}/thread-self/io", [None] * _MAX_OPEN_FILES)
 
     def before(self) -> UsedSoFar:
-        """Read the counters before a measurement, CPU time last, so that it excludes this call."""
+        """Read the counters before a measurement; CPU time last, to exclude this call's cost."""
         resident, device, (read, written, own_bytes) = (
             self.resident_bytes(),
             self._device(None),
@@ -154,7 +155,7 @@ class Counters:
         return UsedSoFar(cpu_ns, voluntary, involuntary, read, written, process)
 
     def after(self, device: int | None = None) -> UsedSoFar:
-        """Read the counters after a measurement, CPU time first, so that it excludes this call.
+        """Read the counters after a measurement; CPU time first, to exclude the cost of this call.
 
         ``device`` is the CUDA device whose memory is read (default: the current device).
         """
@@ -169,7 +170,7 @@ class Counters:
         return _of_process(self.resident_bytes(), peak_bytes(), self._device(None))
 
     def _io(self) -> tuple[int | None, int | None, int]:
-        """Return the bytes read and written so far, and the bytes that this call reads."""
+        """Return the bytes read and written (None if unknown), and those that this call reads."""
         text = self._threads.file().read()
         # The file starts with the lines rchar and wchar; no other file in /proc starts like this.
         columns = text.split(None, 4) if text.startswith(b"rchar: ") else ()
@@ -177,7 +178,7 @@ class Counters:
         return *known, len(text)
 
     def resident_bytes(self) -> int | None:
-        """Return the resident memory of the process; None where it cannot be read."""
+        """Return the resident memory of the process in bytes; None if it cannot be read."""
         columns = self._memory.read().split(None, 2)
         return int(columns[1]) * PAGE_BYTES if len(columns) > 1 and columns[1].isdigit() else None
 
@@ -231,7 +232,7 @@ class KernelFile:
         return self._file
 
     def close(self) -> None:
-        """Close the descriptor, unless the program has closed and reused it or forked."""
+        """Close the descriptor, except in a forked child or if the program has reused it."""
         file, self._file = self._file, None
         try:
             if file is not None and self._pid == os.getpid():

@@ -38,7 +38,7 @@ class AddedUpInStep:
         self._memos: dict[int, Memo] = {}
 
     def watch(self, cell: AddUpCell, memo: Memo) -> None:
-        """Attribute the further growth of ``cell`` to the step, whose end clears ``memo``."""
+        """Attribute growth of ``cell`` to the step from now on; the step's end clears ``memo``."""
         self._memos[id(memo)] = memo
         words, at = self._words, cell.word
         if not at or at in self._before:
@@ -56,8 +56,8 @@ class AddedUpInStep:
     def told(self) -> list[list[int]]:
         """Return a row of numbers for each cell that has grown in the step.
 
-        A row contains the cell's entry, its first use (ns after the start of the step), count, sum,
-        covered time, minimum and maximum.
+        A row contains the cell's entry, the time of first use since the start of the step, and
+        count, sum, covered time, minimum and maximum of the calls; times are in ns.
         """
         rows = []
         for cell, (start, *before) in self._grown():

@@ -39,12 +39,12 @@ _DEEPEST: Final = 32
 
 class _Surroundings(NamedTuple):
     path: tuple[str, ...]
-    """Names of the section and those around, below the step or run."""
+    """Names of the section and of the sections around it, below the step or run."""
     of_step: bool
     beside: bool
     """Whether the section, or one around it, is on another track than its enclosing section."""
     track: int | None
-    """Track of the section; None for the run: tracks inside it are concurrent if without steps."""
+    """Track of the section; None for the run, inside which tracks without steps are concurrent."""
 
 
 _NOTHING_AROUND: Final = _Surroundings((), False, False, None)
@@ -81,7 +81,7 @@ class AggregatedPlaces:
         self._since_ns = 0
 
     def find(self, call: OpenAggregate, above: Any) -> AddUpCell:
-        """Return the cell of a call in ``above``; set ``outer`` and ``track`` of the call."""
+        """Return a call's cell in the context ``above``; set the call's ``outer`` and ``track``."""
         recording = self._recording
         call.outer, call.track = None, recording.tracks.current()
         if recording.is_retired:
@@ -101,7 +101,10 @@ class AggregatedPlaces:
         return cell
 
     def settle(self, call: OpenAggregate, t1: int) -> bool:
-        """Exit a call that is not current; return whether its duration must be recorded."""
+        """Exit a call that is not the current section; return whether to record its duration.
+
+        ``t1`` is the monotonic end time in ns.
+        """
         if not getattr(call, "at", 0):
             return False
         below: SectionContext | None = None
@@ -122,7 +125,7 @@ class AggregatedPlaces:
         return bool(call.cell.word)
 
     def begin_phase(self, phase: str, step: SectionContext) -> None:
-        """Register the first step of a phase, from which new cells outside steps are used.
+        """Register the first step of a phase, so that later calls outside steps use new cells.
 
         New cells separate the time after set-up from the set-up.
         """
@@ -183,7 +186,7 @@ class AggregatedPlaces:
         return self._recording.registry.about(section.entry)[0], section.entry
 
     def _surroundings(self, section: SectionContext | None) -> _Surroundings:
-        """Return the surroundings inside a section, as the agent derives them from its row."""
+        """Return the surroundings inside a section, as the agent derives them from rows."""
         below: list[SectionContext] = []
         found, known = self._found, _NOTHING_AROUND
         if len(found) >= _REMEMBERED:

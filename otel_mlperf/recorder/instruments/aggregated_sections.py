@@ -2,8 +2,8 @@
 
 A cell for each name and place accumulates count, sum, minimum and maximum: see
 ``aggregated_places``. An open aggregated section is current like any section. Sections inside,
-aggregated or not, add their duration to its covered time, which its self time excludes. It is never
-a parent: sections inside are children of the section around it.
+aggregated or not, add their duration to the covered time, which the self time excludes. An
+aggregated section is never a parent: sections inside are children of the section around it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class AggregatedSections:
 def _bind(  # noqa: C901 - closures of one scope, by design
     recording: Recording, places: AggregatedPlaces, plain: type[Section]
 ) -> tuple[type[AggregatedSection], Callable[[], None], Callable[[], None]]:
-    """Return a section class for the recording's journal, and two functions that change it.
+    """Return a section class for the recording's journal, and two functions that change the class.
 
     The functions are called at the end of the recording, and when asyncio may have been imported.
     ``sections.section.bind`` explains the order of operations in the class's methods.

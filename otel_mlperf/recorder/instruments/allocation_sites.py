@@ -1,7 +1,7 @@
 """Allocation sites: lines whose allocations since a given time are still alive.
 
-They are traced by ``tracemalloc``, which has one state for the process. Tracing is on while at
-least one ``AllocationSites`` is in use. If the program switched it on itself, it stays on.
+``tracemalloc``, which traces allocations, has one state for the process. Tracing is on while at
+least one ``AllocationSites`` is in use. Tracing that the program itself switched on stays on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AllocationSites:
         """Live allocations at ``begin`` if tracing was already on, as returned by ``look``."""
 
     def begin(self) -> None:
-        """Start tracing, if it is off."""
+        """Start tracing, unless tracing is already on."""
         if self._tracer.is_tracing():
             self.before = self.look()
             if not self._users:
@@ -42,8 +42,8 @@ class AllocationSites:
     def look(self) -> bytes:
         """Return the program's live allocations, encoded for ``read_sites``.
 
-        The result is empty if tracing was switched off. It is bytes, because other objects would be
-        counted themselves.
+        The result is empty if tracing was switched off. Its type is bytes, because ``tracemalloc``
+        would count other objects as allocations of the program.
         """
         if not self._tracer.is_tracing():
             return b""

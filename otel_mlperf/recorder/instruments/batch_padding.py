@@ -34,9 +34,9 @@ Rows = list[list[int]]
 
 
 def examine_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
-    """Count the padding of every batch whose number is a power of two; never raises.
+    """Count a batch; if the number of batches so far is a power of two, count the batch's padding.
 
-    ``kept`` maps a class to its state for this recorder, here the number of batches so far.
+    ``kept`` is the recorder's state of upper layers, by class; it contains the number of batches.
     """
     padding = kept.get(_BatchPadding)
     if padding is None:
@@ -81,7 +81,7 @@ def count_padding(batch: Any) -> tuple[int, int] | None:
 
 
 def _ending(rows: Rows) -> int:
-    """Return the number of padding positions at row ends: repetitions of the most common end."""
+    """Return the number of padding positions at row ends: repetitions of the usual last token."""
     value, count = Counter(row[-1] for row in rows).most_common(1)[0]
     if count < 2:
         return 0
@@ -97,7 +97,7 @@ def _run(row: Sequence[int], value: int) -> int:
 
 
 def _rows(tensor: Any) -> Rows:
-    """Return the first rows of an integer matrix in host memory; empty for anything else.
+    """Return the first rows of an integer matrix in host memory; empty if ``tensor`` is not one.
 
     Tensor subclasses are excluded: reading a tensor that is distributed over ranks would be a
     collective.

@@ -5,10 +5,10 @@ aggregated section has one cell per thread; the cells of an ended thread are reu
 thread. A series of a counter, gauge or histogram has one cell for all threads, because its update
 never releases the GIL.
 
-A histogram has the buckets of OpenTelemetry's exponential histogram at a fixed scale. A cell for
-six buckets is allocated for the first value in one of them, so that the range of values need not be
-known. A histogram's exemplar is a value from the last section whose trace is always sampled: the
-first value that was recorded in that section.
+A histogram has the buckets of OpenTelemetry's exponential histogram at a fixed scale. A cell
+contains six buckets and is allocated for the first value in these, so that the range of values need
+not be known. A histogram's exemplar is a value from the last section whose trace is always sampled:
+the first value that was recorded in that section.
 """
 
 from __future__ import annotations
@@ -102,20 +102,23 @@ class Cells:
     # -- counters, gauges, histograms ------------------------------------------------------------
 
     def add(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Add ``value`` to one of the package's own counters."""
+        """Add ``value`` to a counter of this package; the value is lost if no cell is free."""
         word = self.shared(content_of("counter", name, unit, labels))
         if word:
             # Nothing between load and store releases the GIL or runs a signal handler.
             self._journal.floats[word + 1] += value
 
     def set(self, name: str, unit: str, value: float, labels: Labels = ()) -> None:
-        """Set one of the package's own gauges to ``value``."""
+        """Set a gauge of this package to ``value``; the value is lost if no cell is free."""
         word = self.shared(content_of("gauge", name, unit, labels))
         if word:
             self._journal.floats[word + 1] = value
 
     def shared(self, content: Content) -> int:
-        """Return the first word of a series' cell, shared by all threads; 0 if no cell is free."""
+        """Return the index of the first word of a series' cell, which all threads share.
+
+        The cell is allocated on first use; the result is 0 if no cell is free.
+        """
         if self._recording.is_retired:
             return 0
         word = self._shared.get(content)
@@ -129,7 +132,10 @@ class Cells:
     # -- cells -----------------------------------------------------------------------------------
 
     def word(self, key: Key, content: Content) -> int:
-        """Return the first word of this thread's cell for ``key``; 0 if no cell is free."""
+        """Return the index of the first word of this thread's cell for ``key``.
+
+        A new cell is registered with ``content``; the result is 0 if no cell is free.
+        """
         if self._recording.is_retired:
             return 0
         cells = self.local.cells
@@ -143,7 +149,7 @@ class Cells:
         return word
 
     def take(self, content: Content) -> int:
-        """Allocate a cell and return its first word; 0 if no cell is free, which is counted."""
+        """Allocate a cell; return the index of its first word, 0 (counted) if no cell is free."""
         self._taken += 1
         word = self._journal.cell(self._entry(content))
         if not word:
@@ -167,7 +173,7 @@ class Cells:
         return found
 
     def _entry(self, content: Content) -> int:
-        """Return the entry of a content; readers add up the cells that have the same entry."""
+        """Return the entry number of a content; readers add up the cells with the same entry."""
         number = self._numbers.get(content)
         if number is None:
             number = self._numbers.setdefault(content, self._journal.entry(content))
@@ -225,7 +231,7 @@ class HistogramCells(dict[float, int]):
         return self[key]
 
     def note(self, section: Any, value: float) -> None:
-        """Make ``value`` the histogram's exemplar if the section's trace is always sampled."""
+        """Make ``value`` the exemplar if ``section`` is a section whose trace is always sampled."""
         recording = self._recording
         while isinstance(section, SectionContext) and section.adds_up:
             section = context_above(section)

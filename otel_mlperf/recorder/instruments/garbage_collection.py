@@ -4,9 +4,9 @@ The interpreter calls this module before and after each collection, in the threa
 it. The calls cost 1.4 µs, half of it in the interpreter. They create no objects that the collector
 tracks and allocate no cells. A forked child counts nothing.
 
-A collection of at least a millisecond is a *pause*: it is counted and recorded as a section. It may
-start at any moment, even while a section is being opened or closed. Its row therefore contains only
-times and track, and the agent determines the enclosing section. The row costs 3 µs.
+A collection of at least a millisecond is a *pause*: it is counted and recorded as a section. A
+pause may start at any moment, even while a section is being opened or closed. Its row therefore
+contains only times and track, and the agent determines the enclosing section. The row costs 3 µs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _METRICS = (names.GC_COLLECTIONS, names.GC_COLLECTED, names.GC_UNCOLLECTABLE, na
 def watch_garbage(
     recording: Recording, cells: Cells, clock: Callable[[], int] = time.monotonic_ns
 ) -> None:
-    """Count garbage collections until the recording is retired; do nothing without free cells."""
+    """Count garbage collections until the recording is retired; do nothing if no cells are free."""
     places = [_places(cells, metric) for metric in _METRICS]
     if not all(map(all, places)):
         return
@@ -109,7 +109,7 @@ def _record_pause(recording: Recording, began: int, ended: int, generation: int)
 
 
 def _places(cells: Cells, metric: Metric) -> list[int]:
-    """Return the cells of a counter, by generation; 0 where no cell is free."""
+    """Return the first words of a counter's cells, by generation; 0 if no cell is free."""
     return [
         cells.shared(
             content_of(

@@ -130,7 +130,7 @@ def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
     """Return whether the only loop in the graph is that of ``torch.nn.RNN``.
 
     ``torch.nn.RNN`` multiplies the whole sequence at once and unbinds the product, or slices packed
-    sequences. At each time it uses only the weights of the state, which are half of its weights. A
+    sequences. At each time it uses only the weights of the state, i.e. half of all weights. A
     cell in a Python loop also uses the weights of the input at each time.
     """
     looped = _count_looped_weights(nodes)
@@ -159,7 +159,7 @@ def _count_looped_weights(nodes: set[Any]) -> int:
 
 
 def examine_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
-    """Count a backward pass that is about to start; store its size if its number is in ``COUNTED``.
+    """Count a backward pass that is about to start; if the count is in ``COUNTED``, store the size.
 
     Args:
         kept: the recorder's state of upper layers, by class.
@@ -172,7 +172,7 @@ def examine_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
 
 
 class _Passes:
-    """Key of the number of backward passes in the recorder's state."""
+    """Key of the number of backward passes in the recorder's ``kept`` state."""
 
 
 def store_size(tensors: Any, cells: Cells) -> None:

@@ -1,8 +1,8 @@
 """Series of counters, gauges and histograms: one per label set, with a fast recording method.
 
-In each run, a series that is used gets its own recording method, bound to its cell by closure
-variables: it needs no lock and no lookup. All threads share one cell, because the code between load
-and store never releases the GIL and runs no signal handler.
+In each run, a series that is used gets its own recording method, bound to the cell by closure
+variables: the method needs no lock and no lookup. All threads share one cell, because the code
+between load and store never releases the GIL and runs no signal handler.
 
 When the run ends or the process is forked, the limits of the method are changed so that it rejects
 every value. A caller that still refers to the method then takes the slow path, which looks up the
@@ -152,7 +152,7 @@ class LabelSets(Generic[S]):
 
     Args:
         name: the instrument's name, for messages.
-        plain: its series without labels.
+        plain: the instrument's series without labels.
         make: creates the series of a label set.
     """
 
@@ -163,7 +163,7 @@ class LabelSets(Generic[S]):
         """Cache of series by labels as passed; text values only, because 1 and True are equal."""
 
     def find(self, labels: Mapping[str, Any], more: Any = None) -> S:
-        """Return the series of a label set; without valid labels, the plain series.
+        """Return the series of a label set; the plain series if ``labels`` is empty or invalid.
 
         ``more`` is a mapping of further labels, as the OpenTelemetry API passes them.
         """
@@ -230,7 +230,7 @@ def try_slowly(slowly: Callable[[Any], None], value: Any, error: Exception) -> N
 
 
 def plain_number(name: str, value: Any) -> float:
-    """Return a value as float; nan for a value that is no number or may be on a GPU."""
+    """Return a value as float; nan, with a warning about ``name``, if it is no plain number."""
     try:
         if isinstance(value, int | float):
             return float(value)

@@ -1,9 +1,9 @@
 """Live objects of this process: count and size per type.
 
-Objects that the garbage collector tracks are counted, and untracked objects that they refer to:
-text, numbers, NumPy arrays. No code of the program is called: types are compared by identity, their
-names are read from the interpreter's data, and sizes come from C code only. Except for tensors, no
-reference to an object is kept.
+Objects that the garbage collector tracks are counted, and untracked objects to which tracked ones
+refer: text, numbers, NumPy arrays. No code of the program is called: types are compared by
+identity, type names are read from the interpreter's data, and sizes come from C code only. Except
+for tensors, no reference to an object is kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LiveObjects:
     """Count of the live objects at one moment.
 
     Args:
-        hidden: a type whose objects are not counted, nor objects that only they refer to.
+        hidden: a type of objects to ignore, with the untracked objects to which only these refer.
     """
 
     def __init__(self, hidden: type) -> None:
@@ -54,7 +54,7 @@ class LiveObjects:
         """PyTorch's tensors, found by ``count``; the caller must release the references."""
 
     def count(self) -> dict[str, list[int]]:
-        """Return the number of live objects and their own size in bytes, by type name."""
+        """Return number and size in bytes of live objects, without referents, by type name."""
         known = gc.get_objects()
         for at in range(0, len(known), _CHUNK):
             some = [one for one in known[at : at + _CHUNK] if type(one) is not self._hidden]
@@ -69,14 +69,14 @@ class LiveObjects:
         return found
 
     def _unseen(self, referents: Iterable[Any]) -> list[Any]:
-        """Return the untracked objects that have not been counted yet, each once."""
+        """Return the untracked objects among ``referents`` that are not counted yet, each once."""
         found = {id(one): one for one in referents if not gc.is_tracked(one)}
         for known in found.keys() & self._seen:
             del found[known]
         return [*found.values()]
 
     def _add(self, some: list[Any]) -> list[Any]:
-        """Count objects; return the base arrays of NumPy views among them."""
+        """Count the objects ``some``; return the base arrays of NumPy views among these."""
         bases = []
         for one in some:
             key = id(type(one))

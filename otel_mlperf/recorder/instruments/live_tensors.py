@@ -19,7 +19,7 @@ HANDLE: Final = "torch.storage.UntypedStorage"
 
 
 def count_tensors(tensors: Iterable[Any]) -> dict[str, list[int]]:
-    """Return the number and bytes of storages, by the description of their largest tensor."""
+    """Return number and bytes of the tensors' storages, by description of the largest tensor."""
     torch = sys.modules["torch"]
     plain = (torch.Tensor, torch.nn.Parameter)
     storages: dict[int, tuple[int, str, int]] = {}

@@ -85,7 +85,7 @@ class Values:
             self._recording.journal.count(Word.WATCH_TIME, time.monotonic_ns() - began_ns)
 
     def write(self, time_ns: int, value: float, where: Where) -> None:
-        """Write the row of one value; ``where`` is the place of its ``log()`` call."""
+        """Write the row of one value; ``where`` is the place of the ``log()`` call."""
         bits = int.from_bytes(_BITS.pack(value), "little")
         sid, number, root, track, entry = where
         self._recording.journal.put(
@@ -115,7 +115,7 @@ class Values:
 
 
 class DeferredTensors:
-    """Pending copies of device tensors, in the order of their calls."""
+    """Pending copies of device tensors, in the order of the ``log()`` calls."""
 
     def __init__(self) -> None:
         self._torch: Any = sys.modules["torch"]
@@ -141,7 +141,7 @@ class DeferredTensors:
         return True
 
     def arrived(self) -> Iterator[tuple[int, float, Where]]:
-        """Yield time, value and ``Where`` of completed copies, in the order of their calls."""
+        """Yield time, value and ``Where`` of completed copies, in the order of ``log()`` calls."""
         # Not while this thread captures a CUDA graph: the query of an event would make it fail.
         if self.waiting and _is_capturing(self._torch, self._device):
             return

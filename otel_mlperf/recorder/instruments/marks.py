@@ -49,7 +49,7 @@ class Marks:
         """Set a mark of the user's program.
 
         Args:
-            entry: number of its name; 0: the mark at the end of the run.
+            entry: number of the mark's name; 0 if the mark is that of the run's end.
             step: number of the current step.
         """
         return self._set(self._number(), step & _MASK, entry)

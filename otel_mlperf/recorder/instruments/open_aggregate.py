@@ -1,7 +1,8 @@
 """Open aggregated sections, and the places by which they are aggregated.
 
 An open aggregated section is current like any section, and sections inside add their duration to
-its covered time when they end. It is never a parent: OpenTelemetry sees the context around it.
+the covered time when they end. An aggregated section is never a parent: OpenTelemetry sees the
+context around it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class OpenAggregate(SectionContext):
 
 
 def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
-    """Move ``below``, an open section directly in a call that ends at ``t1``, to the outer call."""
+    """Move ``below``, if it is open directly in a call that ends at ``t1``, to the outer call."""
     if below is None or not below.at:
         return
     inside_ns = t1 - below.t0
@@ -102,8 +103,8 @@ def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
 def is_recursion(call: OpenAggregate, duration_ns: int) -> bool:
     """Return whether a call is recursive, i.e. ends inside another call of its cell.
 
-    The outer call counts the inner call as covered time; the inner call's own time is subtracted
-    from the covered time again.
+    If so, the call's self time is subtracted from the covered time of that outer call, because the
+    cell contains both calls.
     """
     outer = call.outer
     while outer is not None and outer.cell is not call.cell:

@@ -1,4 +1,4 @@
-"""Series of counters, gauges and histograms, with their fast recording methods."""
+"""Series of counters, gauges and histograms, with fast recording methods."""
 
 from __future__ import annotations
 

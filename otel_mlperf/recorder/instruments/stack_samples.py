@@ -85,7 +85,8 @@ _LOADING: Final = os.path.join("torch", "utils", "data", "")
 class _Place(NamedTuple):
     """Place of a sample; ``instruction`` distinguishes calls in one line.
 
-    ``package`` is the library that the line called; ``within`` is set if torch called the line.
+    ``package`` is the library that the line called, or empty. ``within`` is ``loading`` if torch's
+    data loader called the line, ``torch`` if other code of torch did, otherwise empty.
     """
 
     code: CodeType
@@ -110,8 +111,8 @@ class StackSamples:
 
         Args:
             cells: cells in which samples are counted.
-            is_in_step: whether a step is open.
-            is_training: whether the current phase is the training.
+            is_in_step: returns whether a step is open.
+            is_training: returns whether the current phase is training.
             ident: ident of the sampled thread.
             is_from_start: whether the run has just started, so that samples before the first step
                 are set-up.
@@ -145,7 +146,7 @@ class StackSamples:
             internal_error(error)
 
     def _counted_as(self) -> Metric | None:
-        """Return the metric for samples at the moment; None outside the training phase."""
+        """Return the metric for a sample at this moment; None if none should be taken now."""
         if self._is_in_step():
             self._has_started = True
             return names.STACK_SAMPLES
@@ -154,7 +155,7 @@ class StackSamples:
         return names.STACK_SAMPLES_BETWEEN if self._has_started else self._before
 
     def look(self, metric: Metric) -> None:
-        """Take one sample of the thread and count it."""
+        """Take one sample of the thread and count the sample in ``metric``."""
         place = self._find(sys._current_frames().get(self._ident))
         labels = self._labels.get((metric, place)) if place is not None else ()
         if labels is None and place is not None:
@@ -162,7 +163,6 @@ class StackSamples:
         self._cells.add(metric.name, metric.unit, 1, labels or ())
 
     def _find(self, frame: FrameType | None) -> _Place | None:
-        """Return the innermost place of the program on a stack; None if there is none."""
         package, within, found = "", "", None
         for _ in range(_MAX_FRAMES):
             if frame is None:

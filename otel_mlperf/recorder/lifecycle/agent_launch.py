@@ -1,9 +1,9 @@
 """Start, supervision and restart of the agent process.
 
 The agent outlives this process. A short-lived child starts it, so that the agent is no child of
-this process: ``os.wait()`` of the program never returns it, and it leaves no zombie. It inherits no
-file descriptors. Its ``sys.path`` is isolated: otherwise a ``queue.py`` next to the user's script
-would shadow the standard library's.
+this process: ``os.wait()`` of the program never returns it, and it leaves no zombie. The agent
+inherits no file descriptors. Its ``sys.path`` is isolated: otherwise a ``queue.py`` next to the
+user's script would shadow the standard library's.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ class AgentWatch:
                 self._start_thread()
 
     def _has_room(self, room_bytes: int) -> bool:
-        """Return whether an agent has enough address space; give up otherwise, with a warning.
+        """Return whether ``room_bytes`` of address space suffice for an agent.
 
-        An agent without enough would end silently.
+        If not, warn and set ``is_impossible``, because the agent would end silently.
         """
         if lack := shortage(room_bytes, AGENT_BYTES):
             self._give_up(lack)
@@ -128,7 +128,7 @@ class AgentWatch:
             self._give_up(error)
 
     def look(self, now: int) -> None:
-        """Restart the agent if it has died; check that at most every five seconds."""
+        """Restart the agent if it has died; this is checked at most every five seconds."""
         if now < self._next_look:
             return
         self._next_look = now + _SILENT_NS
@@ -169,7 +169,7 @@ class AgentWatch:
             warn_once("%s; retried later", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
-        """Return whether the agent's last heartbeat is too old; a new agent has a grace period."""
+        """Return whether no heartbeat arrived for ``most_ns``; for a new agent, within 20 s."""
         beat, started = self._journal.words[Word.BEAT], self._starts[-1]
         if beat < started:
             return now - started > _GRACE_NS
@@ -237,7 +237,7 @@ def _start_log(run_folder: str) -> BinaryIO:
 
 
 def agent_environ(config: Config, run_folder: str) -> dict[str, str]:
-    """Return the agent's environment: this process's with the effective settings, without hooks."""
+    """Return this process's environment with the effective settings, without injected libraries."""
     # Resolve the declared file here: a relative path would be wrong in the agent's working
     # directory.
     declared, _ = declare(os.environ)

@@ -66,7 +66,7 @@ _starts: dict[str, int] = {}
 
 
 def begin(name: str, config: Config, params: dict[str, Any], tags: list[str], step: int) -> Run:
-    """Start a run: create its folder, journal and section, and start the agent.
+    """Start a run: create the run's folder, journal and section, and start the agent.
 
     ``step`` is the number of the first training step.
 
@@ -140,7 +140,7 @@ def _watch_process(run: Run, recorder: Recorder) -> None:
 
 
 def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
-    """Start to sample stacks now, or when sections turn out to cover too little of the steps."""
+    """Sample stacks: now if ``at_once``, else once sections cover too little of the steps."""
 
     # Starts the only thread of the recorder in the training process.
     def watch() -> None:
@@ -200,7 +200,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
 
 
 def _within_room(meta: JournalMeta) -> JournalMeta:
-    """Return the metadata, without its largest resource attributes if it exceeds its room."""
+    """Return the metadata; without the largest resource attributes if it exceeds its room."""
     by_size = sorted(meta.resource, key=lambda name: len(name) + len(str(meta.resource[name])))
     dropped = []
     while by_size and len(msgspec.msgpack.encode(meta)) > META_BYTES:
@@ -243,7 +243,7 @@ def _attend(recorder: Recorder) -> None:
 def measure_cost(config: Config) -> int:
     """Return the time in ns to open and close a section on this machine, the best of five rounds.
 
-    It is measured in scratch memory; the reported overhead is derived from it.
+    The time is measured in scratch memory; the reported overhead is derived from it.
     """
     meta: Any = SimpleNamespace(run_span=1, is_child=False, run_id="", restart=0)
     recorder = Recorder(_scratch_journal(), meta, config)
@@ -259,7 +259,7 @@ def measure_cost(config: Config) -> int:
 
 
 def _scratch_journal() -> Any:
-    """Return a substitute for a journal, in memory that is never read."""
+    """Return a substitute for a journal, to which sections can be written to measure the time."""
     shape = Shape.of_rows(_SCRATCH_ROWS)
     buffer = mmap.mmap(-1, shape.size)
     table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)

@@ -46,7 +46,7 @@ def read_clocks(
 
 
 def start_clocks() -> Clocks:
-    """Return Unix time, at least ``EARLIEST_NS``, and monotonic time at a recording's start."""
+    """Return the Unix time of a recording's start, at least ``EARLIEST_NS``, and monotonic time."""
     unix_ns, monotonic_ns = read_clocks()
     return unix_ns if unix_ns >= EARLIEST_NS else start_time_ns(), monotonic_ns
 

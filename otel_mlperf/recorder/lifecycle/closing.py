@@ -64,7 +64,7 @@ class ClosingCell:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait at most ``timeout_s`` for the summary, which is displayed in any case."""
+        """Wait at most ``timeout_s`` for the summary; a later summary is displayed, too."""
         self._thread.join(timeout_s)
 
     def _fill(self) -> None:
@@ -81,7 +81,7 @@ class ClosingCell:
 
 
 def open_cell(folder: str, command: Sequence[str], environ: dict[str, str]) -> ClosingCell | None:
-    """Display the line for a run's summary in a notebook; return None outside notebooks."""
+    """Display the line for a run's summary; return None outside notebooks or if that fails."""
     if not is_notebook() or not _is_kernel():
         return None
     try:
@@ -124,7 +124,7 @@ def patience_s() -> float:
 
 
 def _is_first_process() -> bool:
-    """Return whether this is pid 1 of a container, at whose end the kernel ends all processes."""
+    """Return whether this is pid 1 of a container: the kernel ends all other processes with it."""
     return os.getpid() == 1
 
 
@@ -133,7 +133,8 @@ def close_sections(
 ) -> None:
     """End all open steps and sections, the innermost first and the run last.
 
-    ``words`` describes the exception by which the run failed, if any; ``result`` are its results.
+    ``words`` describes the exception by which the run failed; None if it did not fail. ``result``
+    contains the run's results.
     """
     # Write the header first: if the process is killed after it, the agent still reads when and how
     # the run ended.
@@ -198,7 +199,7 @@ def _close_unreachable(
 
 
 def _ended(journal: Journal, spans: set[int]) -> set[int]:
-    """Return those of ``spans`` that have a row although their entry is not cleared yet."""
+    """Return the ``spans`` with a row, i.e. ended sections whose entry is not cleared yet."""
     words, first, end = journal.words, journal.shape.ring_at >> 3, journal.shape.size >> 3
     rows = zip(words[first + 2 : end : 8], words[first + 6 : end : 8], strict=True)
     ends = (Kind.SECTION, Kind.CANCEL)

@@ -70,7 +70,6 @@ def _check_trackers(environ: Mapping[str, str], destinations: str) -> None:
 
 
 def _check_standard(environ: Mapping[str, str], endpoint: str | None) -> None:
-    """Warn at start-up about standard OpenTelemetry variables that the agent will not honour."""
     from otel_mlperf.otlp.endpoint_settings import read_metric_settings, read_settings
 
     warnings = [read_settings(environ, signal, endpoint)[1] for signal in ("traces", "metrics")]
@@ -96,7 +95,7 @@ def _is_grpc_requested(environ: Mapping[str, str]) -> bool:
 
 
 def _is_url(text: str, scheme: str) -> bool:
-    """Return whether a text is an HTTP URL; ``scheme`` is prepended if it contains no ``/``."""
+    """Return whether a text is an HTTP URL; ``scheme`` is prepended to a text without ``/``."""
     try:
         url = urlsplit(text if "/" in text else f"{scheme}{text}")
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0

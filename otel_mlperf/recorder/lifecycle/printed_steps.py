@@ -47,7 +47,7 @@ class PrintedSteps:
         stepping.after_step = [*stepping.after_step, self.after]
 
     def after(self, step: OpenStep) -> None:
-        """Print a step that has ended, if it is one of the first steps."""
+        """Print the line of an ended step, if the step is among the first ``most`` of its phase."""
         if step.n >= self._max_steps:
             return
         try:

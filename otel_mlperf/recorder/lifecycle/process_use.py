@@ -1,7 +1,7 @@
 """CPU time and peak memory of this process since the run started, over all threads.
 
-They are stored in cells, so that they are available however the run ends, even if it ends before
-the agent has read the process's values.
+Both are stored in cells, so that they are available even if the run ends before the agent has read
+the process's values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _START_TICKS: Final = 19
 
 
 def store_import_time(cells: Cells, start_ns: int) -> None:
-    """Record the age of the process at ``start_ns``, the monotonic start of its first run."""
+    """At the process's first run, record its age at ``start_ns``, when that run started."""
     global _is_recorded
     age_s = None if _is_recorded else read_age_s()
     _is_recorded = True
@@ -37,7 +37,7 @@ _is_recorded = False
 
 
 def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
-    """Return the age of the process in seconds, exact to 0.01 s; None if unknown."""
+    """Return the age of the process in seconds, exact to 0.01 s; None if it cannot be read."""
     try:
         ticks = int(stat.read_bytes().rpartition(b")")[2].split()[_START_TICKS])
         began_s = ticks / os.sysconf("SC_CLK_TCK")
@@ -61,7 +61,7 @@ class ProcessUse:
             self.finish()
 
     def peaks(self) -> dict[str, int]:
-        """Return the memory peak so far, as an attribute of an epoch; empty if unknown."""
+        """Return the memory peak so far, as an attribute of an epoch; empty if it is unknown."""
         peak_bytes_so_far = self._peak.update(peak_bytes(), self._counters.resident_bytes() or 0)
         return {names.EPOCH_MEMORY_PEAK: peak_bytes_so_far} if peak_bytes_so_far else {}
 

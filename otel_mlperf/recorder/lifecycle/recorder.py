@@ -125,7 +125,7 @@ def make_recorder(meta: JournalMeta, config: Config) -> Recorder:
 
 
 def watch_forks() -> None:
-    """Register the fork handler by which forked children of this process record on their own."""
+    """Register the fork handler, so that forked children record into journals of their own."""
     global _hooked
     if not _hooked:
         _hooked = True
@@ -146,7 +146,7 @@ def _leave_to_parent() -> None:
 
 
 def _begin_in_child(parent: Recorder) -> Recorder | None:
-    """Create the recorder of a forked child, when the child first records; None if that fails."""
+    """Create and return a forked child's recorder, when it first records; None if that fails."""
     import msgspec
 
     # First: creating the journal is tried only once, and must not be repeated for sections that a

@@ -155,8 +155,8 @@ class Run:
 
         Statistics of all threads are exact. The call costs about a millisecond, because it reads no
         run folder and waits for no process. A forked child gets its own sections. After the run,
-        the result is as of its end; while nothing is recorded, it is empty. ``missing`` lists data
-        that is not included.
+        the result is that of the run's end; while nothing is recorded, it is empty. ``missing``
+        lists data that is not included.
 
         Args:
             since: start of the period: ``start`` (of the run), ``epoch`` (start of the current

@@ -57,8 +57,8 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
         facts: parameters, tags and other content of ``run.json``.
 
     Returns:
-        The absolute path, ``<parent>/<name>-<start of the id>``. If ``parent`` is not UTF-8, it is
-        replaced by a link to it, because journals, tables and servers accept only text.
+        The absolute path, ``<parent>/<name>-<start of the id>``. If ``parent`` is not UTF-8, a
+        link replaces it, because journals, tables and servers accept only text.
 
     Raises:
         ConfigError: the folder can never be created.
@@ -97,7 +97,7 @@ def prepare_folder(parent: str, run_id: str, name: str, facts: Mapping[str, Any]
 
 
 def _path_in_utf8(folder: str) -> str:
-    """Return ``folder``, or a link to it in shared memory if it is not UTF-8."""
+    """Return ``folder`` or, if that is not UTF-8, a new link to it in shared memory."""
     try:
         folder.encode()
     except UnicodeEncodeError:
@@ -159,7 +159,7 @@ def _warn_of_disk_error(error: OSError) -> None:
 
 
 def discard_start(folder: str, start: str = "") -> None:
-    """Remove a failed start, and the run folder if it contains no other start."""
+    """Remove the file ``start`` of a failed start, and the run folder if no other start exists."""
     starts = os.path.join(folder, "starts")
     if start:
         with contextlib.suppress(OSError):
@@ -189,7 +189,7 @@ def _draw_restart(starts: str, rank: int | str, restart: int, known: int | None)
 
 
 def plain(value: Any, depth: int = _DEPTH) -> Any:
-    """Convert a value to JSON types; numbers that JSON lacks become text ("inf", "nan")."""
+    """Convert a value to JSON types, at most ``depth`` levels deep; inf and nan become text."""
     if isinstance(value, Mapping | list | tuple):
         if not depth:
             return f"<{type(value).__qualname__}>"
@@ -216,7 +216,7 @@ def _number_or_text(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Return an array's type and shape, because its content may be on a GPU; otherwise ``repr``."""
+    """Return type and shape of an array, which may be on a GPU; ``repr`` of unknown types."""
     safe = safe_value(value)
     if isinstance(safe, float) and not math.isfinite(safe):
         return str(safe)

@@ -40,7 +40,7 @@ class Identity:
     local_rank: int = 0
     world_size: int = 1
     restart: int | None = None
-    """Restart count of the launcher; None: it has none."""
+    """Number of restarts that the launcher counted; None if it counts none."""
     warning: str = ""
     """Warning about the identity, e.g. that nodes have no run id in common; or empty."""
 
@@ -59,7 +59,7 @@ def is_identity_given() -> bool:
 
 
 def take_identity(wanted: str, earlier: dict[str, int]) -> Identity:
-    """Return and clear the identity that was set for the next run; if none was set, detect it."""
+    """Return and clear the identity set for the next run; otherwise call ``detect_identity``."""
     return _given.pop() if _given else detect_identity(wanted, earlier)
 
 
@@ -125,7 +125,7 @@ def _detect_restart(environ: Mapping[str, str]) -> int | None:
 
 
 def _launcher_id() -> str:
-    """Return an id of the launcher: equal in all its processes on this host; empty if unknown."""
+    """Return an id that all processes of the launcher on this host share; empty if unknown."""
     parent = os.getppid()
     try:
         boot, started = _portable_start(parent) if IS_PORTABLE else _kernel_start(parent)
@@ -138,11 +138,11 @@ def _launcher_id() -> str:
 
 
 def _kernel_start(pid: int) -> tuple[str, str]:
-    """Return the boot id, and the start time of a process since the boot.
+    """Return the boot id, and the start time of a process in clock ticks since the boot.
 
     Raises:
-        OSError: the kernel does not provide them.
-        IndexError: their format is unknown.
+        OSError: the kernel does not provide one of the values.
+        IndexError: the format of the start time is unknown.
     """
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
@@ -201,7 +201,7 @@ def script_name() -> str:
 
 
 def is_notebook() -> bool:
-    """Return whether the program runs in a notebook, whose shell may be a provider's subclass."""
+    """Return whether the program runs in a notebook; its shell may be a subclass by a provider."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     kinds = type(get()).__mro__ if get is not None else ()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)

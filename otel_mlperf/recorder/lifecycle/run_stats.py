@@ -36,7 +36,7 @@ def compute_stats(
 ) -> dict[str, SectionStats]:
     """Return statistics of the sections that ended after a mark, the largest total first.
 
-    ``name_of`` returns the section name of an entry.
+    ``known`` is the snapshot to evaluate; ``name_of`` returns the section name of an entry.
     """
     agent_sums = read_agent_sums(known, mark)
     sections = agent_sums.sections if agent_sums else {}
@@ -85,7 +85,7 @@ def _stats(
 
 
 def read_agent_sums(known: Known, mark: Mark) -> PublishedMark | None:
-    """Return the agent's sums since a mark; None if they are missing or incomplete."""
+    """Return the agent's sums since a mark; None if ``known`` lacks them or later rows."""
     published = known.published
     next_ = 1 if published is None else published.next
     if mark.slot >= next_ - 1:
@@ -109,7 +109,7 @@ def _since(cell: AddedUp, before: tuple[int, int, int] | None) -> AddedUp:
 def _with_cell(
     other: SectionStats | None, cell: AddedUp, name: str, *, from_start: bool
 ) -> SectionStats:
-    """Add the calls of a cell to ``other``; their extremes are known only for the whole run."""
+    """Add a cell's calls to ``other``, if any; a cell's extremes are known ``from_start`` only."""
     least, most = (cell.least_ns, cell.most_ns) if from_start else (None, None)
     own = cell.total_ns - cell.covered_ns
     added_up = SectionStats(name, cell.calls, cell.total_ns, own, least, most)
@@ -125,9 +125,10 @@ _FEW = 400 * ROW_BYTES
 def new_calls(
     known: Known, after: int, modules: Mapping[str, Any] = sys.modules
 ) -> dict[int, NewCalls]:
-    """Return the calls in the rows after slot ``after``, by entry.
+    """Return the calls in the rows of ``known`` after slot ``after``, by entry.
 
-    Earlier rows are also read, because their sections may be children of later ones.
+    Earlier rows are also read, because their sections may be children of later sections.
+    ``modules`` are the imported modules: without NumPy, rows are summed one by one.
     """
     # A copy, because summing modifies it and later queries need the original.
     inside = Inside() if known.published is None else known.published.inside.copy()
@@ -146,7 +147,7 @@ def _is_loaded(module: Any) -> bool:
 
 
 def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls in the rows after slot ``after``, by entry, row by row."""
+    """Return the calls in ``rows`` after slot ``after``, by entry; ``inside`` is updated."""
     took = inside.by_section
     calls: dict[int, tuple[list[int], list[int]]] = {}
     for start, end, span, parent, _, track, name, flags, slot in ROW.iter_unpack(rows):
@@ -183,11 +184,11 @@ class RunStats:
     def __init__(
         self, name: str, recorder: Recorder | None, pid: int, at_end: Known | None
     ) -> None:
-        """Initialise for a run that process ``pid`` started; ``at_end`` is its last snapshot."""
+        """Initialise for a run that process ``pid`` started; ``at_end`` is the last snapshot."""
         self._name, self._recorder, self._pid, self._at_end = name, recorder, pid, at_end
 
     def mark(self, name: Any) -> Mark:
-        """Set and return a mark; while nothing is recorded, return an ineffective one."""
+        """Set and return a mark; while nothing is recorded, return a mark without effect."""
         try:
             recorder = self._now()
             if recorder is not None and not recorder.is_retired:
@@ -208,7 +209,7 @@ class RunStats:
             return Stats({}, run=self._name, missing=(_FAILED,))
 
     def _now(self) -> Recorder | None:
-        """Return this process's recorder, also after the run; None in a child without one."""
+        """Return the run's recorder, in a forked child the child's own; None if there is none."""
         if self._pid == os.getpid():
             return self._recorder
         own = recording.unreplaced()  # a query must not create a journal for a child

@@ -41,10 +41,10 @@ class SectionStats:
 
     @property
     def p95_ns(self) -> float | None:
-        """Return the 95th percentile of the durations; None for aggregated calls.
+        """Return the 95th percentile of the durations; None if calls are aggregated.
 
-        It is exact for calls of about the last second. If earlier calls are included, it is derived
-        from histogram buckets, which are 9 % wide.
+        The result is exact for calls of about the last second. If earlier calls are included, it is
+        derived from histogram buckets, which are 9 % wide.
         """
         if self._calls is None or self.min_ns is None or self.max_ns is None:
             return None
@@ -59,7 +59,7 @@ class SectionStats:
 
     @property
     def variance_ns2(self) -> float | None:
-        """Return the population variance of the durations; None for aggregated calls."""
+        """Return the population variance of the durations; None if calls are aggregated."""
         if self._calls is None:
             return None
         told, durations = self._calls
@@ -74,7 +74,7 @@ class SectionStats:
 
     @property
     def deviation_ns(self) -> float | None:
-        """Return the population standard deviation; None for aggregated calls."""
+        """Return the population standard deviation; None if calls are aggregated."""
         variance = self.variance_ns2
         return None if variance is None else math.sqrt(variance)
 

@@ -1,9 +1,9 @@
 """Decision whether to sample stacks, by the share of step time outside sections.
 
 Sections show where a loop's time is spent. If they cover too little of it, sampled lines of the
-program show it instead. The decision uses the sums that the agent publishes. It is made after a
-second of steps and repeated at growing intervals, some twenty times in a run of days. If sections
-cover enough, the recorder has no thread in the training process.
+program show it instead. The decision uses the sums that the agent publishes. The decision is made
+one second after the first step and repeated at doubling intervals, some twenty times in a run of
+days. If sections cover enough, the recorder has no thread in the training process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StackChoice:
     def _uncovered(self, elapsed_ns: int) -> float:
         """Return the uncovered share of the steps or of the elapsed time, whichever is larger.
 
-        It is 0.0 to 1.0, and 0.0 if too few steps are known.
+        The result is between 0.0 and 1.0, and 0.0 if fewer than five steps are known.
         """
         # Imported on demand: few runs need it, and each full garbage collection would traverse the
         # modules that it loads.

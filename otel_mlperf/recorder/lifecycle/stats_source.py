@@ -36,7 +36,7 @@ class Known(NamedTuple):
     """Snapshot of the data from which statistics are computed."""
 
     published: Published | None
-    """The agent's sums; None: it has not published any."""
+    """The agent's sums; None if the agent has not published any."""
     rows: bytes
     """Rows that the published sums do not contain, in order."""
     first: int
@@ -68,7 +68,7 @@ def copy_known(recorder: Recorder, last: int, now_ns: int) -> Known:
 
 
 def copy_at_end(recorder: Recorder) -> Known | None:
-    """Return a snapshot before the journal is closed; None after an internal error."""
+    """Return a snapshot before the journal is closed; None if an internal error prevents it."""
     try:
         # ``set_own`` instead of ``ask``: the mark of the program's last query must not change.
         end = recorder.marks.set_own()
@@ -79,7 +79,7 @@ def copy_at_end(recorder: Recorder) -> Known | None:
 
 
 def _rows(journal: Journal, begin: int, end: int) -> tuple[bytes, int]:
-    """Return the rows from slot ``begin`` to ``end`` (excluded), and the first complete slot."""
+    """Return the rows from slot ``begin`` up to ``end``, and the first slot not overwritten."""
     ring, mask = journal.shape.rows, journal.shape.rows - 1
     begin = max(begin, end - ring)
     at = begin & mask
@@ -101,7 +101,7 @@ def _slice(journal: Journal, begin: int, end: int) -> bytes:
 
 
 def _late(journal: Journal, holes: list[int]) -> bytes:
-    """Return rows that were incomplete when the agent read their slots, but are complete now."""
+    """Return the complete rows in ``holes``, i.e. slots that the agent found incomplete."""
     return b"".join(_rows(journal, hole, hole + 1)[0] for hole in holes)
 
 

@@ -1,1 +1,1 @@
-"""Sections: their opening, parents, profiles and closing."""
+"""Opening, parents, profiles and closing of sections."""

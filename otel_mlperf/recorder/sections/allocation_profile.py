@@ -35,7 +35,7 @@ def new_allocation_profile() -> CallProfile:
 
 
 class PythonAllocationProfile(CallProfile):
-    """Lines whose Python allocations still existed at the end of the call, by ``tracemalloc``."""
+    """Lines with Python allocations that survived the call, recorded by ``tracemalloc``."""
 
     kind = "memory"
 
@@ -81,7 +81,7 @@ class PythonAllocationProfile(CallProfile):
 
 
 class ProcessAllocationProfile(CallProfile):
-    """Lines whose allocations in any thread still existed at the end of the call, by ``memray``.
+    """Lines with allocations in any thread that survived the call, recorded by ``memray``.
 
     ``memray`` aggregates allocations by line and writes them to a temporary file.
     """

@@ -139,7 +139,7 @@ class FunctionProfile(CallProfile):
         return False
 
     def off(self) -> None:
-        """Switch the profiler off; before Python 3.12, other threads do so with a delay."""
+        """Switch the profiler off; before Python 3.12, with a delay if called in another thread."""
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()
         elif self._thread != get_ident():
@@ -148,7 +148,7 @@ class FunctionProfile(CallProfile):
             self._profiler.__init__(_switch_off)
 
     def spots(self) -> list[HotSpot]:
-        """Return the functions, sorted by their own time."""
+        """Return the functions, sorted by own time, the largest first."""
         entries = self._profiler.getstats()
         ours = [entry for entry in entries if _is_ours(entry)]
         # Exclude the recorder's own functions and the C functions that it called. Python functions
@@ -176,7 +176,7 @@ was not switched off, it switches off the active one.
 
 
 def _switch_off() -> int:
-    """Switch off the calling thread's profiler; installed as its timer after its call has ended."""
+    """Switch off the calling thread's profiler; another thread installs this as its timer."""
     sys.setprofile(None)
     return 0
 

@@ -24,10 +24,7 @@ _PACKAGE: Final = "line_profiler"
 
 
 def why_no_lines() -> str:
-    """Return why lines cannot be profiled and the remedy; empty if they can.
-
-    Tries to import ``line_profiler``.
-    """
+    """Return why ``line_profiler`` cannot be imported, and the remedy; empty if it can."""
     why = why_not_loaded(_PACKAGE)
     return why and f"{why}: pip install 'otel-mlperf[lines]'"
 
@@ -70,7 +67,7 @@ class LineProfile(CallProfile):
     def off(self) -> None:
         """Switch the profiler off, if called in the thread in which it is on.
 
-        No other thread can switch it off; its own thread does so at the end of the call.
+        No other thread can switch the profiler off; the end of the call in that thread does so.
         """
         if not self._is_on or self._thread != get_ident():
             return
@@ -85,7 +82,7 @@ class LineProfile(CallProfile):
         self._is_on = False
 
     def spots(self) -> list[HotSpot]:
-        """Return the executed lines, sorted by their time, which includes calls in the line."""
+        """Return the executed lines, sorted by time, which includes calls made by the line."""
         from otel_mlperf.run_files.hot_file import HotSpot
 
         stats = self._profiler.get_stats()

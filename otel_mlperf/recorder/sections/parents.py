@@ -2,7 +2,7 @@
 
 ``section`` itself handles the common case, a parent on the same track. This module handles all
 other cases: contexts of other libraries, finished parents, threads, tasks, forks, a missing
-context. It also contains the open steps, which determine the traces of their sections.
+context. It also contains the open steps, which determine the traces of the sections inside.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AddedUp(Protocol):
     """Shares of aggregated sections in an open step."""
 
     def watch(self, cell: Any, memo: Any) -> None:
-        """Attribute the further growth of ``cell`` to the step, whose end clears ``memo``."""
+        """Attribute growth of ``cell`` to the step from now on; the step's end clears ``memo``."""
 
     def told(self) -> list[list[int]]:
         """Return the step's share of each cell, for the step's payload."""
@@ -141,7 +141,7 @@ class Parents:
         return self.steps.get(root_of(section))
 
     def _step_of_root(self, root: int) -> tuple[str, int] | None:
-        """Return phase and n of the open or recent step with that span id; None if unknown."""
+        """Return phase and n of the open or recent step with span id ``root``; None if unknown."""
         step = self.steps.get(root)
         if step is not None:
             return step.phase, step.n
@@ -253,7 +253,7 @@ class Parents:
         self._foreign.pop(oldest or 0, None)
 
     def section_around(self, above: Any, track: int) -> SectionContext | None:
-        """Return the open section of this recording around a context, ignoring foreign spans."""
+        """Return the open section around a context, ignoring foreign spans, or None."""
         around = self.resolve(above, track)
         if isinstance(around, SectionContext) or around is None:
             return around
@@ -261,7 +261,7 @@ class Parents:
         return next((one for one in mine if one.at and not one.adds_up), None)
 
     def parent_of(self, section: SectionContext) -> SectionContext | None:
-        """Return the section that is another section's parent; None for a foreign parent."""
+        """Return the parent of a section; None if the parent is not a section of this process."""
         parent = PARENTS.unpack(section.chunk)[0]
         above = (one for one in sections_above(context_above(section)) if one.sid == parent)
         return next(above, None) or next((one for one in self.outer if one.sid == parent), None)
@@ -305,8 +305,8 @@ class Parents:
 def successor_of(section: SectionContext) -> SectionContext | None:
     """Return an open step to use as parent instead of a finished section, or None.
 
-    It is the step that the section interrupted, or the current one of a series of ``mark_step``
-    calls that the section (a finished step) belongs to.
+    The result is the step that the section interrupted. If the section or that step is a finished
+    step of a series of ``mark_step`` calls, the result is the current step of the series.
     """
     extra = section.extra
     step = extra.step if extra is not None else None

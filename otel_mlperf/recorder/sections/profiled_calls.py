@@ -33,7 +33,7 @@ class SlowedSteps(Protocol):
     """Receiver of notifications that a profiler was switched on or off."""
 
     def note_profiler(self, profiler: object, *, is_on: bool) -> None:
-        """Note that ``profiler`` was switched on or off, to mark the steps that end in between."""
+        """Register that a profiler is on or off, to flag the steps that end while one is on."""
 
 
 class Profiler:
@@ -143,14 +143,14 @@ class ProfiledCalls:
             self.steps.note_profiler(place, is_on=True)
 
     def release(self, place: Profiler) -> None:
-        """Note that the profiler ``place`` is off, so that another one may start; idempotent."""
+        """Register that the profiler ``place`` is off, so that another may start; idempotent."""
         if self.steps is not None:
             self.steps.note_profiler(place, is_on=False)
         if self._current is place:
             self._current = None
 
     def write(self, section: SectionContext, place: Profiler) -> None:
-        """Append the profile of an ended call to the run folder."""
+        """Append the profile of an ended call, recorded by ``place``, to the run folder."""
         if self._recording.is_retired:
             return
         try:

@@ -276,8 +276,8 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
         """Open a step's section, whose id and entry are set, and make it current.
 
         ``link`` is the span id of the section of the run's trace that the step is linked to,
-        ``at_ns`` the monotonic start time (0: now). If interrupted, it leaves the section in a
-        state from which the start can be undone.
+        ``at_ns`` the monotonic start time (0: now); ``n`` and ``number``: see ``one_step``. An
+        interrupted call leaves the section in a state from which the start can be undone.
         """
         sid = section.sid
         section.track = track
@@ -308,9 +308,10 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     def end_step(  # noqa: C901 - each call would cost
         section: SectionContext, t1: int, flags: int, pieces: Pieces
     ) -> None:
-        """End a step whose only extra data is an encoded payload.
+        """End a step without extra data except ``pieces``, the encoded payload.
 
-        If interrupted, it leaves the section open, unless its row was already written.
+        An interrupted call leaves the section open, unless the row was already written. ``t1`` is
+        the monotonic end time; ``flags`` are added to the row's flags.
         """
         try:
             slot = 0

@@ -78,14 +78,14 @@ class StepsInside(Protocol):
         """End an open step at ``t1`` (0: now), with the exception by which it failed, if any."""
 
     def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """End the open steps inside a section that ends at ``t1``, by ``error`` if it failed."""
+        """End the open steps inside a section that ends at ``t1``; ``error`` is None on success."""
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
         """Record that an exception leaves a section, by which steps and loops may have failed."""
 
 
 class RecordedSections(SlowPath):
-    """Sections of one recording: their creation, entry and exit."""
+    """Creation, entry and exit of the sections of one recording."""
 
     steps: StepsInside
     """Set by the recorder's constructor: steps are a layer above."""
@@ -116,7 +116,7 @@ class RecordedSections(SlowPath):
     def enter(
         self, name: str, category: str | None = None, attributes: dict[str, Any] | None = None
     ) -> Section:
-        """Open one of the recorder's own sections."""
+        """Open and return a section of the recorder itself; the category is implied by default."""
         # No ``**`` for attributes: after such a call the interpreter checks for signals, and an
         # exception there would leave an open section that no variable refers to.
         section = self.make(self.recording.registry.entry((name, category), name, category))
@@ -303,20 +303,20 @@ class RecordedSections(SlowPath):
     def finish(
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
-        """Perform the exit steps of a section and its inner steps that were not performed yet."""
+        """End the steps inside a section, and complete an interrupted exit of the section."""
         if section.extra is not None and getattr(section, "at", None):
             self.steps.end_inside(section, t1, kind_of(error))
         super().finish(section, t1, slot, error)
 
     def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
-        """Exclude a section of the run's trace from the interrupted step and the section around."""
+        """Exclude a section's time from the step that it interrupted and the section around it."""
         step.excluded += duration_ns
         around = self.parents.section_around(context_above(section), section.track)
         if around is not None and around is not step.section and around.track == section.track:
             extra_of(around).excluded_ns += duration_ns
 
     def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
-        """End inner sections whose ``__exit__`` was interrupted before its first instruction."""
+        """End inner sections whose ``__exit__`` was interrupted before it started, at ``t1``."""
         leaked, inner = [], CURRENT.get()
         while inner is not section and (isinstance(inner, self.new) or _adds_up(inner)):
             leaked.append(inner)

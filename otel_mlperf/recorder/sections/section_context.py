@@ -247,7 +247,7 @@ def root_of(section: SectionContext) -> int:
 
 
 def extra_of(section: SectionContext) -> Extra:
-    """Return the section's ``Extra``; create it if it is missing."""
+    """Return the section's ``Extra``; create one if there is none, or only ``Attributes``."""
     extra = section.extra
     if extra is None or extra.__class__ is Attributes:
         section.extra = Extra()
@@ -258,7 +258,7 @@ def extra_of(section: SectionContext) -> Extra:
 
 
 def set_attributes(section: SectionContext, attributes: Mapping[Any, Any]) -> None:
-    """Add attributes to a new or open section.
+    """Add attributes to a new or open section; do nothing for an ended one.
 
     Values are converted immediately, because the program may modify them later.
     """

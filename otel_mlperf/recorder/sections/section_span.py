@@ -73,7 +73,7 @@ def monotonic_time(recording: Recording, unix_ns: Any, now: int) -> int:
 
     Args:
         recording: the recording, which contains the offset of the two clocks.
-        unix_ns: the time; an invalid one causes a warning, and ``now`` is returned.
+        unix_ns: the time; if it is invalid, a warning is logged and ``now`` is returned.
         now: current monotonic time; the result is between the start of the run and ``now``.
     """
     if not isinstance(unix_ns, int | float) or unix_ns != unix_ns:  # noqa: PLR0124 - nan

@@ -62,13 +62,13 @@ class Stamps(Protocol):
     """
 
     def begin(self) -> Any:
-        """Record a start stamp; None if no stamp can be recorded at the moment."""
+        """Record and return a start stamp; return None if recording is impossible at the moment."""
 
     def end(self, stamp: Any, section: SectionContext) -> int:
         """Record the end stamp of an open section with start stamp ``stamp``; return row flags."""
 
     def end_step(self, stamp: Any, step: OpenStep, end_ns: int) -> int:
-        """Record the end stamp of a step that ended at ``end_ns``; return row flags."""
+        """Record the end stamp of a step that ended at ``end_ns``; return flags for the row."""
 
     def drop(self, stamp: Any) -> None:
         """Discard a start stamp without an end stamp."""
@@ -132,7 +132,7 @@ class SlowPath:
 
         Args:
             section: the section; nothing is written if it is not open.
-            t1: monotonic end time.
+            t1: monotonic end time in ns.
             error: type, message and stack of the exception by which the section failed.
             kind: kind of the row.
             more_flags: flags of the row in addition to those of ``section.extra``.
@@ -154,7 +154,7 @@ class SlowPath:
     def _put_content(
         self, section: SectionContext, t1: int, error: list[str] | None, content: dict[str, Any]
     ) -> int:
-        """Write the payload of a row and return the row's flags; idempotent."""
+        """Write the payload of a row and return the row's flags; idempotent; see ``close``."""
         extra, flags = section.extra, 0
         if extra is not None:
             _add_recorded(content, extra, t1 - section.t0)
@@ -272,12 +272,13 @@ class SlowPath:
         problem: BaseException,
         error: BaseException | None,
     ) -> None:
-        """Recover from a failed ``__exit__``: complete its remaining steps, each exactly once.
+        """Recover from a failed ``__exit__``: perform each remaining operation exactly once.
 
         Args:
             section: the section whose ``__exit__`` was called.
-            t1: its end time; 0: not determined yet, nor which section of a reused handle ends.
-            slot: the slot that was drawn for its row; 0: none.
+            t1: the monotonic end time; 0 if neither it, nor which section of a reused handle ends,
+                is determined yet.
+            slot: the slot that was drawn for the section's row; 0 if no slot was drawn.
             problem: the exception that interrupted ``__exit__``.
             error: the exception by which the section ends.
         """
@@ -305,7 +306,7 @@ class SlowPath:
     def finish(
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
-        """Perform the steps of a section's exit that have not been performed yet."""
+        """Perform the remaining operations of a section's exit; arguments: see ``rescue_exit``."""
         switch_off(section)
         if getattr(section, "at", 0) and not self.recording.is_retired:
             self.leave(section)  # does nothing if the token was already used
@@ -338,7 +339,10 @@ class SlowPath:
     def finish_late(
         self, now: int, section: SectionContext, at: int, t1: int, slot: int, kind: Any
     ) -> None:
-        """Exit a section whose exit was deferred, at ``t1`` or, if that is 0, at ``now``."""
+        """Perform a deferred exit of a section that ends at ``t1`` or, if that is 0, at ``now``.
+
+        ``at`` is its table entry, ``kind`` the type of the exception that left it, or None.
+        """
         section.at = at
         if CURRENT.get() is section:
             self.leave(section)
@@ -352,7 +356,7 @@ class SlowPath:
 
 
 def kind_of(error: BaseException | None) -> list[str] | None:
-    """Return the description of an exception with its type only; None without an exception."""
+    """Return the description of an exception with its type only; None if ``error`` is None."""
     return None if error is None else [type(error).__name__, "", ""]
 
 

@@ -1,1 +1,1 @@
-"""Steps: their start and end."""
+"""Start and end of steps."""

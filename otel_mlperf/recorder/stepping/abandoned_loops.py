@@ -33,7 +33,7 @@ _CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD",
 def is_suspicious(depth: int) -> bool:
     """Return whether an exception may be propagating out of the frame ``depth`` levels up.
 
-    Also True if a C function (``zip``) referred to the iterator, because the cause is then unknown.
+    Also return True if a C function (``zip``) referred to the iterator: the cause is then unknown.
     """
     try:
         # Frame 0 is this function, 1 drop(), 2 __del__(), 3 the one that released the iterator. If
@@ -77,7 +77,7 @@ class AbandonedLoops:
         self._leave_waiting()
 
     def _leave_waiting(self) -> None:
-        """Make pending sections non-current, because new sections are not inside them."""
+        """Make pending sections non-current, because later sections are not inside these."""
         # An exception's traceback may keep the inner loop's iterator alive longer than the outer
         # one's. The outer section then becomes current when the inner one is exited: hence a loop.
         waiting = {id(loop.section) for loop in self._waiting}
@@ -97,7 +97,7 @@ class AbandonedLoops:
                 self._end(loop, error)
 
     def settle_one(self, section: SectionContext, error: list[str] | None) -> bool:
-        """End ``section`` if it is pending; return whether it was."""
+        """End ``section`` if it is pending; return whether it was pending."""
         for loop in list(self._waiting):
             if loop.section is section:
                 self._end(loop, error)

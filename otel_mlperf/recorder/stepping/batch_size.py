@@ -18,7 +18,7 @@ _NUMBERS = (int, float)
 
 
 def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
-    """Return the number of samples in a batch; None if its shape does not determine it.
+    """Return the number of samples in a batch; None if the number is unknown.
 
     Args:
         batch: the batch.

@@ -47,7 +47,10 @@ class StepPayload:
         """Totals of the previous step, and its encoded payload."""
 
     def pieces_of(self, added: Added) -> Pieces | None:
-        """Return a step's encoded payload: empty without totals, None if it cannot be stored."""
+        """Return a step's encoded payload.
+
+        The result is empty if there are no totals, and None if they cannot be stored.
+        """
         # The comparison saves encoding (4 µs), because most batches have the same size.
         if added != self._last[0]:
             content = payload_of(*added)
@@ -80,8 +83,6 @@ _PROFILED = int(Flag.PROFILED)
 
 
 class _Count:
-    """Counters of the steps of a phase: ``n`` and ``number`` of the next step."""
-
     __slots__ = ("entry", "n", "number")
 
     def __init__(self, entry: int) -> None:
@@ -160,7 +161,11 @@ class OneStep:
         above: Any,
         at_ns: int = 0,
     ) -> OpenStep:
-        """Open a step in the context ``above``; if interrupted, undo everything."""
+        """Open a step in the context ``above``; if interrupted, undo everything.
+
+        ``number`` is the program's number (None: the next one). ``around`` and ``outer`` are the
+        enclosing section and step. ``at_ns`` is the monotonic start time (0: now).
+        """
         phase = self._registry.phase
         for prepare in self.before_step:
             prepare()
@@ -217,7 +222,7 @@ class OneStep:
             CURRENT.set(above)  # interrupted before its token was stored
 
     def _notify_start(self, step: OpenStep) -> None:
-        """Notify callbacks of the start; a ``BaseException`` (Ctrl-C) in one cancels the step."""
+        """Call the callbacks of the start; a ``BaseException`` (Ctrl-C) there cancels the step."""
         step.is_told = True
         extra_of(step.section)  # makes its end take the slow path: the fast path needs no test
         STEP_BEGIN.tell(step.phase, step.number)
@@ -270,7 +275,7 @@ class OneStep:
             call(step)
 
     def end_rest(self, step: OpenStep, t1: int, error: list[str] | None) -> None:
-        """Perform the remaining steps of an interrupted ``end``, without calling callbacks."""
+        """Complete an interrupted ``end``, without calling callbacks; arguments: see ``end``."""
         section = step.section
         self.open.pop(section.sid, None)
         if section.at:
@@ -319,7 +324,7 @@ class OneStep:
 
     @at_once
     def cancel(self, step: OpenStep) -> None:
-        """Cancel an open step, so that its number is reused and its time is outside steps."""
+        """Cancel an open step: the next step reuses its number, and its time is outside steps."""
         try:
             section = step.section
             if self.open.pop(section.sid, None) is None:
@@ -343,7 +348,7 @@ class OneStep:
         self.cancel_section(step.section)
 
     def cancel_section(self, section: SectionContext) -> None:
-        """Cancel an open section, so that its children belong to its parent."""
+        """Cancel an open section; the parent of the section becomes the parent of its children."""
         # The duration still counts as covered time of an enclosing aggregated section.
         within = section.extra.within if section.extra is not None else None
         if section.extra is not None:
@@ -354,7 +359,7 @@ class OneStep:
         self._sections.close(section, time.monotonic_ns(), kind=Kind.CANCEL)
 
     def end_inside(self, section: SectionContext, t1: int, error: list[str] | None) -> None:
-        """End the open steps inside a section that ends at ``t1``, by ``error`` if it failed."""
+        """End the open steps inside a section that ends at ``t1``; ``error`` is None on success."""
         for step in [s for s in list(self.open.values()) if s.around is section]:
             if self.abandoned.settle_one(step.section, error):
                 continue

@@ -21,7 +21,7 @@ def find_left(iterator: Any) -> int | None:
 
 
 def find_batches(iterable: Any) -> int | None:
-    """Return the number of batches in one pass over a loader or sequence; None if unknown."""
+    """Return the number of batches in one pass over a loader or sequence; None if it is unknown."""
     if type(iterable) in _SEQUENCES:
         return len(iterable)
     if any(base.__module__.startswith(_LOADERS) for base in type(iterable).__mro__):

@@ -43,10 +43,10 @@ class Stepping(OneStep):
 
         Args:
             number: the program's number (default: the next one).
-            at_ns: monotonic start time; 0: now.
+            at_ns: monotonic start time in ns (default: now).
 
         Returns:
-            The step; None inside a step of the same phase, which stays open.
+            The step; None if the caller is inside a step of the same phase, which stays open.
         """
         if self.abandoned:
             self.abandoned.settle(None)
@@ -65,7 +65,7 @@ class Stepping(OneStep):
         """Open an inferred step.
 
         Args:
-            at_ns: monotonic start time.
+            at_ns: monotonic start time in ns.
             epoch: the inferred epoch, used unless the program has reported one.
 
         Returns:
@@ -86,13 +86,13 @@ class Stepping(OneStep):
         return step
 
     def end_whole(self) -> None:
-        """End the current inferred step if it is complete, so that it excludes a new phase."""
+        """End the current inferred step if it is complete, because a phase starts now."""
         step = self._parents.step_around(self._parents.surrounding()[0])
         if step is not None and step.is_inferred and step.whole_ns:
             self.end(step, step.whole_ns)
 
     def _surroundings(self) -> tuple[SectionContext | None, int, OpenStep | None]:
-        """End inferred steps, and return section, track and step around a reported step."""
+        """End inferred steps, and return section, track and step around a new reported step."""
         if self.end_inferred is not None:
             self.are_reported = True
             self.end_inferred()
@@ -114,14 +114,14 @@ class Stepping(OneStep):
         return lambda t1, error: self.end(step, t1, error or step.crossed)
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """Record that an exception leaves ``section``, and end pending loops inside as failed."""
+        """Record that an exception leaves ``section``; end pending loops inside it as failed."""
         step = self.open.get(root_of(section))
         if step is not None and step.section is not section:
             step.crossed = words
         self.abandoned.settle_inside(section, words)
 
     def end_all(self, t1: int, error: list[str] | None) -> None:
-        """End all steps at the end of the run; marked steps are cancelled unless the run failed."""
+        """End all steps at the run's end; if it has not failed, cancel incomplete marked steps."""
         self.abandoned.settle(error)
         for step in reversed(list(self.open.values())):
             extra_of(step.section)  # makes its end take the slow path: the fast path is retired
@@ -135,7 +135,7 @@ class Stepping(OneStep):
     # -- mark_step ------------------------------------------------------------------------------
 
     def mark(self, number: int | None) -> bool:
-        """End the open marked step and open the next one; return False inside any other step."""
+        """End the open marked step and open the next one; return False in any other step."""
         self.abandoned.settle(None)
         around, track, before = self._surroundings()
         if before is None or before.phase != self._registry.phase:
