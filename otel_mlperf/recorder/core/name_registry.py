@@ -186,7 +186,7 @@ class Registry:
     def register(
         self, name: str, category: str, phase: str, constant: Mapping[str, Any] | None = None
     ) -> int:
-        """Register a name in the journal and return its number; ``OTHER`` if no number is left."""
+        """Register a name in the journal; return its number, or ``OTHER`` if no number is left."""
         number = self._journal_entry(["section", name, category, phase, dict(constant or {})])
         if number != OTHER:
             self._about[number] = (name, category, constant)

@@ -80,7 +80,7 @@ class AggregatedSections:
         recording.registry.at_new_name.append(self._watch_asyncio)
 
     def make(self, name: Any, category: str | None) -> AggregatedSection:
-        """Return a new aggregated section, which the caller must enter."""
+        """Return a new section to enter; if ``category`` is None, the name implies the category."""
         key = name if category is None else (name, category)
         section = self.new()
         section.of = self.known.get(key) or self._first_time(key, name, category)

@@ -184,7 +184,10 @@ class RunStats:
     def __init__(
         self, name: str, recorder: Recorder | None, pid: int, at_end: Known | None
     ) -> None:
-        """Initialise for a run that process ``pid`` started; ``at_end`` is the last snapshot."""
+        """Initialise for a run that process ``pid`` started.
+
+        ``recorder`` is None if nothing was recorded. ``at_end`` is the snapshot at the run's end.
+        """
         self._name, self._recorder, self._pid, self._at_end = name, recorder, pid, at_end
 
     def mark(self, name: Any) -> Mark:

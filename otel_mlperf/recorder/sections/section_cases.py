@@ -54,7 +54,7 @@ _PRINTED_MEASURES: Final = (
 
 
 def printed_line(name: str, duration_ns: int, usage: Usage | None) -> str:
-    """Return the line to print for a section, without unknown values.
+    """Return the line to print for a section, without unknown values; ``usage`` may be None.
 
     Example: ``collate 3.20 ms: cpu 3.10 ms, memory +4.19 MB``.
     """
@@ -303,7 +303,7 @@ class RecordedSections(SlowPath):
     def finish(
         self, section: SectionContext, t1: int, slot: int, error: BaseException | None
     ) -> None:
-        """End the steps inside a section, and complete an interrupted exit of the section."""
+        """End the steps inside a section, and complete the section's exit; see ``rescue_exit``."""
         if section.extra is not None and getattr(section, "at", None):
             self.steps.end_inside(section, t1, kind_of(error))
         super().finish(section, t1, slot, error)

@@ -122,7 +122,7 @@ class SectionSpan(Span):
         set_safely(self.section, attributes)
 
     def add_event(self, name: str, attributes: Any = None, timestamp: int | None = None) -> None:
-        """Record an event; events after the first eight are only counted."""
+        """Record an event, by default of now; events after the first eight are only counted."""
         try:
             if self.section.at:
                 _add_event(self.section, safe_name_text(name), attributes, timestamp)

@@ -97,7 +97,7 @@ class AbandonedLoops:
                 self._end(loop, error)
 
     def settle_one(self, section: SectionContext, error: list[str] | None) -> bool:
-        """End ``section`` if it is pending; return whether it was pending."""
+        """End ``section``, with ``error`` or None, if it is pending; return whether it was."""
         for loop in list(self._waiting):
             if loop.section is section:
                 self._end(loop, error)

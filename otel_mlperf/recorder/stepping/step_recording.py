@@ -135,7 +135,10 @@ class Stepping(OneStep):
     # -- mark_step ------------------------------------------------------------------------------
 
     def mark(self, number: int | None) -> bool:
-        """End the open marked step and open the next one; return False in any other step."""
+        """End the open marked step and open the next one; return False in any other step.
+
+        ``number`` is the program's number of the next step; None if the recorder counts.
+        """
         self.abandoned.settle(None)
         around, track, before = self._surroundings()
         if before is None or before.phase != self._registry.phase:
