@@ -361,7 +361,7 @@ def kind_of(error: BaseException | None) -> list[str] | None:
 
 
 def has_failed(error: list[str] | None, extra: Extra | None) -> bool:
-    """Return whether a section failed, by ``error`` or status; a status OK overrides that."""
+    """Return whether a section failed; a status that was set to OK overrides an exception."""
     if extra is not None and extra.status is not None and extra.status[0] == _OK:
         return False
     return error is not None or (extra is not None and extra.status is not None)
