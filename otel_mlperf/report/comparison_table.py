@@ -279,14 +279,14 @@ def difference_text(time: TimeChange) -> str:
 
 
 def usual_note(time: TimeChange) -> str:
-    """Return `` (median)`` if the change of the usual times deviates from that of the means.
+    """Return `` (trimmed mean)`` if the change of the usual times deviates from that of the means.
 
     Otherwise the text is empty.
     """
     if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
         return ""
     of_means = time.after_ns / time.before_ns - 1
-    return " (median)" if abs(of_means - time.usual.ratio) >= MATTERS else ""
+    return " (trimmed mean)" if abs(of_means - time.usual.ratio) >= MATTERS else ""
 
 
 def _reach(interval: Interval) -> str:

@@ -132,7 +132,7 @@ def test_a_block_is_recorded_without(recording, said):
     assert len(recording.sections("forward")) == 2
     assert calls(recording) == []
     assert len(said()) == 1
-    assert "for functions" in said()[0]
+    assert "supports only functions" in said()[0]
 
 
 def test_what_has_no_lines_is_recorded_without(recording, said):

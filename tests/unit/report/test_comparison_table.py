@@ -59,8 +59,8 @@ def test_a_difference_that_is_not_that_of_the_means_is_marked(tmp_path):
 
     comparison = compare_runs(before, msgspec.structs.replace(after, times=times))
 
-    assert "slower (median)" in render_comparison(comparison).splitlines()[2]
-    assert "(usual)" not in render_comparison(compare_runs(before, before))
+    assert "slower (trimmed mean)" in render_comparison(comparison).splitlines()[2]
+    assert "(trimmed mean)" not in render_comparison(compare_runs(before, before))
 
 
 def test_a_number_that_one_run_lacks_is_not_compared(tmp_path):

@@ -35,7 +35,8 @@ goodput   53 % of 3.05 s: train 53 %, data wait 24 %, set-up 13 %,
           validation 7 %, checkpoint 3 %, other <1 %
 slowest   step 23: 128 ms · data wait 95.0 ms
 result    accuracy 0.9833
-telemetry 0 records lost · overhead 0.3 % of run time · stored in otel-runs/digits-3f2a
+telemetry 0 records lost · overhead 0.3 % of run time
+          stored in otel-runs/digits-3f2a
 next      otel-mlperf show 3f2a --step 23
 """
     )
@@ -75,7 +76,8 @@ goodput   59 % of 10.0 s: train 59 %, other 40 %, data wait <1 %
 slowest   step 17 on rank 1: 4.10 s, not sampled · all_reduce 4.00 s
 figures   incomplete: 1,000 spans lost, the journal was full
           raise OTEL_MLPERF_JOURNAL_ROWS, or use aggregate=True for short spans
-telemetry 1,000 records lost · overhead <0.1 % of run time · stored in otel-runs/llama-77aa
+telemetry 1,000 records lost · overhead <0.1 % of run time
+          stored in otel-runs/llama-77aa
           9,000 not sent yet: otel-mlperf doctor 77aa --recover
 next      otel-mlperf doctor 77aa
 """
@@ -152,7 +154,8 @@ preprocess · 3f2a · finished · 1 rank, 1 node · 10.0 s
   write                 1    3.00 s    3.00 s   30 %  ▇▇▇▇
   untracked                            1.00 s   10 %  ▇
 added up  normalize ×2,000,000: 1.00 s in tokenize, mean 500 ns, 200 ns–3.00 ms
-telemetry 0 records lost · overhead 0.0 % of run time · stored in otel-runs/preprocess-3f2a
+telemetry 0 records lost · overhead 0.0 % of run time
+          stored in otel-runs/preprocess-3f2a
 next      otel-mlperf doctor 3f2a
 """
     )

@@ -17,7 +17,7 @@ def test_a_function_that_this_system_lacks_is_logged_once(caplog):
         assert [read_psutil("no_such_function") for _ in range(3)] == [None] * 3
 
     (record,) = caplog.records
-    assert record.getMessage().startswith("psutil.no_such_function: AttributeError(")
+    assert record.getMessage().startswith("psutil.no_such_function failed: AttributeError(")
 
 
 def test_a_file_that_is_missing_gives_nothing(tmp_path, monkeypatch):

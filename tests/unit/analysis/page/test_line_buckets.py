@@ -99,7 +99,7 @@ def test_many_ranks_are_one_line_with_its_reach(run):
 
     ((line,),) = (chart.lines for chart in charts_of(run))
 
-    assert line == Line(name="mean of 16", time_ns=[START], min=[0.0], mean=[7.5], max=[15.0])
+    assert line == Line(name="mean of 16 lines", time_ns=[START], min=[0.0], mean=[7.5], max=[15.0])
 
 
 def test_a_long_run_has_as_many_points_as_a_page_shows(run):

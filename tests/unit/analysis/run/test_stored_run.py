@@ -80,7 +80,7 @@ def test_what_is_not_there_is_said(run, tmp_path):
     """A run or table that is not there is an error which says what there is."""
     assert om.read_run(tmp_path / "digits-3f2a").id == run.id
     assert om.read_run("digits").path == run.path
-    with pytest.raises(NoSuchRun, match="no run has that name"):
+    with pytest.raises(NoSuchRun, match="no run has this name"):
         om.read_run("letters")
     with pytest.raises(NoSuchTable, match="no such table; tables: processes, steps"):
         run.table("stepz")

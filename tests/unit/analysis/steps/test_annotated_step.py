@@ -89,7 +89,7 @@ def test_a_step_that_no_trace_shows_is_none(imported) -> None:
     """Those that they show are told; a phase has none of them."""
     run = imported(steps())
 
-    with pytest.raises(NoSuchStep, match="those that were are step 3-4"):
+    with pytest.raises(NoSuchStep, match="profiled steps: step 3-4"):
         read_step(run, 7)
     with pytest.raises(NoSuchStep, match="validate step 3"):
         read_step(run, 3, "validate")
@@ -99,7 +99,7 @@ def test_the_page_names_the_step_and_its_operators(imported) -> None:
     """As for a step that was recorded, without a phase that nobody has told."""
     page = render_step(read_step(imported(steps()), 3), width=80)
 
-    assert page.startswith("step 3 · as profiled · run ")
+    assert page.startswith("step 3 · from the profiler only · run ")
     for word in ("ProfilerStep#3", "## forward ##", "aten::addmm", "gemm", "on the device"):
         assert word in page
 

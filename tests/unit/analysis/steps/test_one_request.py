@@ -59,5 +59,5 @@ def test_show_draws_it(served, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert not end.value.code
     assert lines[0].startswith("request predict r1 · rank 0 · run ")
-    assert lines[3] == "number 2 · 50.0 ms"
+    assert lines[3] == "request number 2 · 50.0 ms"
     assert lines[-1].split()[:3] == ["forward", "49.0", "ms"]

@@ -67,9 +67,9 @@ def test_table_of_requests(run, tmp_path):
     summary = summary_of(run)
 
     lines = render_summary(summary).splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("  a request"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("  request"))
     words = [" ".join(line.split()) for line in lines]
-    assert words[at] == "a request calls mean p50 p95 p99 max within"
+    assert words[at] == "request calls mean p50 p95 p99 max within"
     assert words[at + 1] == "predict 100 23.8 ms 20.0 ms 20.2 ms 20.3 ms 400 ms 99.00 %"
     assert "predict within 50.0 ms · 1 failed · p50, p95, p99 to within" in lines[at + 2]
     assert not any("load" in line for line in lines)
@@ -94,6 +94,6 @@ def test_phase(run):
     assert [(call.name, call.phase) for call in validated.calls] == [("forward", "validate")]
     requests = summarize(folder, phase="request")
     assert (requests.steps, [call.name for call in requests.calls]) == (None, ["predict"])
-    assert "a request" in render_summary(requests)
+    assert "  request" in render_summary(requests)
     with pytest.raises(NoSuchPhase, match="'test' in run 3f2a: it has train, validate, request"):
         summarize(folder, phase="test")

@@ -71,7 +71,7 @@ def test_table(tmp_path):
     summary = summary_of(two_epochs(tmp_path))
     lines = [" ".join(line.split()) for line in render_summary(summary, epochs=True).splitlines()]
 
-    assert "epoch steps total mean sd min max memory gpu held" in lines
+    assert "epoch steps total mean sd min max memory CUDA reserved" in lines
     assert "0 3 23.0 ms 2.00 ms 816 µs 1.00 ms 3.00 ms 954 MiB – –" in lines
     assert "  epoch " not in render_summary(summary)
 

@@ -255,7 +255,7 @@ def test_section_that_nobody_closed_is_marked(tmp_path):
 
     assert summary.left_open == ["open"]
     lines = "\n".join(closing_lines(summary))
-    assert "open 40.0 (never closed)" in lines
+    assert "open 40.0 ms (never closed)" in lines
     assert "never closed: open" in lines
 
 

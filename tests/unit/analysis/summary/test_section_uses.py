@@ -96,7 +96,7 @@ def test_workers_of_a_rank_have_a_number_of_their_own(run):
 
     summary = summary_of(run)
     assert (summary.process.memory_peak_bytes, summary.process.workers_peak_bytes) == (300, 900)
-    assert "peak memory 300 B, workers 900 B\n" in render_summary(summary)
+    assert "peak memory 300 B, workers 900 B in total\n" in render_summary(summary)
 
 
 def test_nothing_told(run):

@@ -104,8 +104,8 @@ def test_the_lines_of_a_summary(run, monkeypatch):
 
     text = rendered(run, monkeypatch)
     assert text[text.index("work ") :].splitlines()[:4] == [
-        "work      12.3 M parameters (1,000 trainable) · 2.00 MFLOP a step ·",
-        "          0 a parameter · 200 MFLOP/s ·",
+        "work      12.3 M parameters (1,000 trainable) · 2.00 MFLOP per step ·",
+        "          0 per parameter · 200 MFLOP/s ·",
         "          MFU 20 % of 1.00 GFLOP/s (bfloat16, given) ·",
-        "          6ND 20.7 MFLOP a step, MFU 207 %",
+        "          6ND 20.7 MFLOP per step, MFU 207 %",
     ]

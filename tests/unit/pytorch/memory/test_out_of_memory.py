@@ -76,7 +76,7 @@ def test_lines_that_hold_most_memory(run, faked):
     )
     assert head == "Memory in use, by the line that allocated it"
     assert first.strip() == "1,500 bytes in 3: /srv/train.py:14 forward"
-    assert second.strip().startswith("900 bytes in 1: not known")
+    assert second.strip().startswith("900 bytes in 1: unknown")
 
 
 def test_sections_that_hold_most_memory(run, faked):

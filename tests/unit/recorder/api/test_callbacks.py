@@ -266,5 +266,5 @@ def test_without_a_run():
 @pytest.mark.parametrize("name", ["on_step_begin", "on_step_end", "on_phase"])
 def test_what_cannot_be_called_is_refused(name):
     """It is said at once, not when the first step begins."""
-    with pytest.raises(om.ConfigError, match=rf"{name}\(3\): a function of two"):
+    with pytest.raises(om.ConfigError, match=rf"{name}\(3\): expected a function of two"):
         getattr(om, name)(3)

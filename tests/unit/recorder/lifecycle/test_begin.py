@@ -103,7 +103,7 @@ def test_a_folder_that_the_environment_names_ends_no_job(tmp_path, monkeypatch, 
 
     assert run._recorder is None
     message = said()[-1]
-    assert "set OTEL_MLPERF_DIR to a folder" in message
+    assert "set OTEL_MLPERF_DIR to a writable" in message
     assert message.endswith("nothing is recorded")
 
 

@@ -59,7 +59,7 @@ def test_sections_that_nobody_closed_are_named(recording, said, error, warned):
     om.span("lost").__enter__()
     recording.run.__exit__(type(error), error, None)
 
-    assert [text.partition("then: ")[2].partition(";")[0] for text in said()] == warned
+    assert [text.partition("up to that time: ")[2].partition(";")[0] for text in said()] == warned
 
 
 def test_open_sections_at_stop(recording):

@@ -231,7 +231,7 @@ def test_what_was_profiled_is_a_table_in_the_program(start):
         search(10)
 
     hot = recording.run.hot("search")
-    assert str(hot).startswith("search: 1 profiled call took ")
+    assert str(hot).startswith("search: 1 profiled call, ")
     (section,) = hot.sections
     assert {spot.calls for spot in section.spots if "lambda" in spot.name} == {2_000}
     assert [one.section for one in recording.run.hot().sections] == ["search", "other"]

@@ -126,7 +126,7 @@ def test_warning_of_the_node(board, said):
 
 def test_what_cannot_be_called_is_refused():
     """It is said at once, not when the first warning comes."""
-    with pytest.raises(om.ConfigError, match=r"on_warning\(3\): a function"):
+    with pytest.raises(om.ConfigError, match=r"on_warning\(3\): expected a function"):
         om.on_warning(3)
 
 
