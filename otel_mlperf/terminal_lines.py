@@ -120,8 +120,10 @@ def columns(line: str) -> int:
 
 def broken(raw: str, width: int) -> list[str]:
     """Wrap ``raw`` at blanks into lines of ``width`` columns, of at most 400 columns in total."""
-    # Lines are cut again after wrapping: textwrap does not consider characters of two columns.
-    return [short(part, width) for part in textwrap.wrap(short(raw, _LONGEST), width)]
+    # Not at hyphens: the name of the command contains one. Lines are cut again after wrapping,
+    # because textwrap does not consider characters of two columns.
+    lines = textwrap.wrap(short(raw, _LONGEST), width, break_on_hyphens=False)
+    return [short(part, width) for part in lines]
 
 
 def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[str]:

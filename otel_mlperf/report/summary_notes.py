@@ -322,7 +322,8 @@ def telemetry_lines(summary: Summary, width: int) -> list[Line]:
         lines = [_joined("telemetry", facts_line + stored)]
     else:
         lines = [_joined("telemetry", facts_line), _joined("", stored)]
-    lines += [[(" " * LABEL, ""), (short(note, width - LABEL), "yellow")] for note in notes]
+    for note in notes:  # wrapped: a note ends with the command that helps
+        lines += labelled_lines("", broken(note, width - LABEL), "yellow")
     lines.append([("next      ", "dim"), (summary.next, "bold")])
     return [*_as_of(summary), *_incomplete(facts), *lines]
 

@@ -146,7 +146,7 @@ def test_a_loader_that_is_not_there(folder):
     done = ours(folder, "profile", "--loader", "train.py:loder")
 
     assert done.returncode == 66
-    assert done.stderr == "otel-mlperf: train.py has no 'loder'; is loader meant?\n"
+    assert done.stderr == "otel-mlperf: train.py contains no 'loder'; did you mean loader?\n"
 
 
 RESTS = """

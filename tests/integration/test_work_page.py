@@ -19,12 +19,12 @@ def test_the_program_of_the_page(tmp_path):
 
     assert ended.output.strip() == printed
     (step,) = ended.rows("SELECT DISTINCT flops FROM steps WHERE n > 0")
-    assert f"{step['flops'] / 1e6:.1f} MFLOP a step" in line
+    assert f"{step['flops'] / 1e6:.1f} MFLOP per step" in line
     assert step["flops"] == sum(map(int, re.findall(r"=(\d+)", printed)))
     assert line in ended.summary
 
 
 def test_every_formula_is_on_the_page():
     """Each figure that is worked out has its row."""
-    for word in ("FLOPs of a step", "FLOPs a parameter", "FLOP/s", "MFU", "6ND"):
+    for word in ("FLOPs of a step", "FLOPs per parameter", "FLOP/s", "MFU", "6ND"):
         assert re.search(rf"^\| {word} \|", PAGE, re.MULTILINE)

@@ -71,7 +71,7 @@ def test_table_of_requests(run, tmp_path):
     words = [" ".join(line.split()) for line in lines]
     assert words[at] == "request calls mean p50 p95 p99 max within"
     assert words[at + 1] == "predict 100 23.8 ms 20.0 ms 20.2 ms 20.3 ms 400 ms 99.00 %"
-    assert "predict within 50.0 ms · 1 failed · p50, p95, p99 to within" in lines[at + 2]
+    assert "predict within 50.0 ms · 1 failed · p50, p95, p99 are accurate to" in lines[at + 2]
     assert not any("load" in line for line in lines)
     every = render_summary(summary, calls=True).splitlines()
     (load,) = (line for line in every if line.split()[:1] == ["load"])
@@ -95,5 +95,5 @@ def test_phase(run):
     requests = summarize(folder, phase="request")
     assert (requests.steps, [call.name for call in requests.calls]) == (None, ["predict"])
     assert "  request" in render_summary(requests)
-    with pytest.raises(NoSuchPhase, match="'test' in run 3f2a: it has train, validate, request"):
+    with pytest.raises(NoSuchPhase, match="the run has phases train, validate, request"):
         summarize(folder, phase="test")
