@@ -168,7 +168,7 @@ class Job:
             command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         try:
-            assert "asked for" in process.stdout.readline()
+            assert "requested a window" in process.stdout.readline()
             yield process
         finally:
             process.kill()
@@ -203,7 +203,7 @@ def test_running_job_is_asked_for_a_window(job):
     done = job.ask("--steps", "2", "--wait")
 
     assert done.returncode == 0, done.stderr
-    assert "rank 0: asked for 2 steps" in done.stdout
+    assert "rank 0: requested a window of 2 steps" in done.stdout
     window = windows(job.folder)[-1]
     assert len(windows(job.folder)) == before + 1
     assert done.stdout.splitlines()[-1] == f"rank 0: {job.folder / 'profiles' / window.trace}"
@@ -242,7 +242,7 @@ def test_rank_that_is_not_there_is_named(job):
 
     assert done.returncode == 2
     assert "rank 7 of run" in done.stderr
-    assert "here are 0" in done.stderr
+    assert "ranks on this node: 0" in done.stderr
 
 
 @pytest.mark.slow
