@@ -41,7 +41,7 @@ class Intervals(NamedTuple):
 
     @property
     def length_ns(self) -> NDArray[np.int64]:
-        """Return the length of each interval."""
+        """Return the length of each interval in ns."""
         return self.end_ns - self.start_ns
 
 

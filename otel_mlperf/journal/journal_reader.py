@@ -221,7 +221,10 @@ class JournalReader:
         return lost + self.ring.take_lost_count(min(head, self.ring.next))
 
     def damaged_entries(self) -> int:
-        """Return the number of entries lost since the last call; lost names become ``other``."""
+        """Return the number of entries found damaged since the previous call of this method.
+
+        A name whose entry is damaged reads as ``other``.
+        """
         count, self._entries.damaged = self._entries.damaged, 0
         return count + self._chunks.take_lost_count()
 

@@ -81,7 +81,7 @@ class CutSlots:
         return is_cut & (slots < np.uint64(self._below))
 
     def before(self, slots: list[int], last: int) -> list[int]:
-        """Return the ``slots`` up to ``last`` (inclusive) that were cut off."""
+        """Return those of ``slots`` that are at most ``last`` and belong to the lost part."""
         ones = np.array(slots, np.uint64)
         chosen: list[int] = ones[self.among(ones) & (ones <= np.uint64(last))].tolist()
         return chosen

@@ -1,8 +1,8 @@
 """Conversion job of the agent: the description of one window to convert, and the result file.
 
-A separate process runs the conversion, so that the agent never imports the libraries that it
-requires. That process writes one file, a line of JSON followed by the requests. The file is
-complete or absent.
+A separate process runs the conversion, so that the agent never imports the libraries that the
+conversion requires. That process writes one result file: a line of JSON, then the encoded OTLP
+requests. The file is either complete or absent.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _REQUEST_COLUMNS: Final = 67
 
 
 def live_request_lines(requests: list[RequestsNow], width: int) -> list[Line]:
-    """Return a line per request name, on open requests and those ended in the last minute."""
+    """Return one line per request name: open requests, and those ended in the last minute."""
     if not requests:
         return []
     shown = requests[:_MAX_REQUEST_NAMES]

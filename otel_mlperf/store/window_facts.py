@@ -115,7 +115,7 @@ class UnknownRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapturedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of matching a window's graph replays with a trace of the graphs' capture."""
+    """Result of matching CUDA graph replays in a window with a trace of their graphs' capture."""
 
     capture: str
     """File name of the capture's trace."""

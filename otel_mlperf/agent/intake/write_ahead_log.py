@@ -53,7 +53,10 @@ class Log:
         """Number of failed ``append`` calls."""
 
     def replay(self) -> Iterator[Event]:
-        """Yield all events from ``segment`` upward; ``append`` then starts a new segment."""
+        """Yield all events of the segments numbered ``self.segment`` or higher, oldest first.
+
+        The first ``append`` after the replay starts a new segment.
+        """
         for number, path in self._segments():
             if number >= self.segment:
                 at = self._begin.at if self._is_first(number) else 0

@@ -1,4 +1,4 @@
-"""Components that both the running agent and the recovery of runs use."""
+"""Components shared by the running agent and the recovery of runs."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ ScalarKind = Literal["step", "value", "reading", "finding", "result", "outcome"]
 
 
 class ScalarItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Value of a curve at one step: a step duration, logged value, reading or finding.
+    """Point of a curve: a step duration, logged value, sensor reading or finding at one step.
 
-    When a process ends, the numeric results and the outcome of the process become points as well.
+    The numeric results and the outcome of a process also become such points when it ends.
     """
 
     kind: ScalarKind

@@ -86,10 +86,9 @@ class DirectSensor:
 
 
 class HealthSensor:
-    """Sensor of the agent's own CPU time and memory, and of the journals' fill levels.
+    """Sensor that measures the agent's CPU time and memory, and how full the journals are.
 
-    If the agent is a thread of the user's program, the agent's memory cannot be measured
-    separately.
+    If the agent runs as a thread of the user's program, its memory cannot be measured separately.
     """
 
     def __init__(self, fullest: Callable[[], Fullest]) -> None:

@@ -116,7 +116,7 @@ def count_groups(rows: WindowTables, *, is_device: bool) -> dict[str, int]:
 
 
 def _distinguished(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> list[TotalRow]:
-    """Append rank or trace to the names of steps if different steps have the same name."""
+    """Return steps with unique names: rank or trace is appended where steps share a name."""
     traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
     of_rank = grouped(steps, ("name", "rank"))

@@ -168,7 +168,10 @@ class Captures(NamedTuple):
 
 
 def find_captures(trace: Trace) -> Captures:
-    """Return the captures: from a starting call to the next ending call of the same thread."""
+    """Return the CUDA graph captures of a trace.
+
+    A capture lasts from a call that begins it to the next call of the same thread that ends one.
+    """
     events = trace.events
     begins, ends = (_named(trace, name) for name in (_CAPTURE_BEGINS, _CAPTURE_ENDS))
     start = events.start_ns[begins]

@@ -39,7 +39,10 @@ PART_BYTES: Final = 1 << 19
 
 
 def last_between(data: bytes) -> tuple[int, int] | None:
-    """Return the end of the last complete entry and the start of the next, or None if none ends."""
+    """Return two offsets in ``data``: end of the last complete entry, start of the entry after it.
+
+    Return None if no entry ends in ``data``.
+    """
     # Regular expressions only search forwards. Only the end of the block is searched first, which
     # usually suffices because entries are short.
     for begin in (max(0, len(data) - _LOOK_BACK), 0):

@@ -90,8 +90,8 @@ class Loop:
             is_ahead: whether the program requests one batch ahead from the loader.
 
         Returns:
-            Whether the request counts as a wait nevertheless: a batch received before is yet to be
-            trained on.
+            True if the request that found no batch still counts as a wait for data, because a batch
+            that was received earlier has not been trained on yet.
         """
         self.step.epochs.run_out(source)
         if self.step.is_read_whole(source) and not is_ahead and not self.validation.is_open:

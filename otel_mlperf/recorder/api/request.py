@@ -83,7 +83,7 @@ def request(
 
 
 def _kind_attribute(kind: Any) -> Mapping[str, Any]:
-    """Return the span kind as a constant attribute; none for internal or unknown kinds."""
+    """Return the span kind as a constant attribute; empty for internal and unknown kinds."""
     if kind == "internal":
         return {}
     if kind not in _KINDS:

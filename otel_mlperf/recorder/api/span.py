@@ -211,7 +211,11 @@ class Handle:
 
 
 class LeftOut(Handle):
-    """Section that the settings exclude; decorated functions check the settings of each run."""
+    """Section that the settings exclude; as a context manager it records nothing.
+
+    A function that it decorates is checked against the settings at each call, because another run
+    may have other settings.
+    """
 
     __slots__ = ()
 

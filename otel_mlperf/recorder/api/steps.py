@@ -203,7 +203,7 @@ class _Turns:
 
     @at_once
     def failed(self, error: BaseException) -> None:
-        """End the step with an exception that the iterable or a signal handler raised."""
+        """End the step as failed, because the iterable or a signal handler raised ``error``."""
         try:
             self._fail(error)
         except BaseException as problem:  # noqa: BLE001 - foreign exceptions propagate

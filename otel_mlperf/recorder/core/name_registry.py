@@ -48,9 +48,9 @@ class Registry:
     """Registry of the names of one journal.
 
     Args:
-        entry: adds an entry to the journal and returns its number.
-        measured: categories whose sections measure their resource usage; ``all``: every category.
-        printed: categories, and patterns of names, whose calls are printed.
+        entry: function that adds an entry to the journal and returns the entry's number.
+        measured: categories of sections with measured resource usage; ``all`` means every category.
+        printed: categories and name patterns of the sections whose calls are printed.
         bounds: default time limits of requests, by name pattern.
     """
 
@@ -213,7 +213,7 @@ class Registry:
         return self.described(entry)[:2]
 
     def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
-        """Return name, category and constant attributes of an entry; ``other`` if it is unknown."""
+        """Return name, category and constant attributes; ``other`` is the name if it is unknown."""
         return self._about.get(entry, ("other", names.OTHER, None))
 
     def set_phase(self, phase: str) -> str:

@@ -87,7 +87,7 @@ class ThreadCells(threading.local):
 
 
 class Cells:
-    """Allocation of the cells of one journal."""
+    """Allocator of the cells of one journal: slots that accumulate one counter or value each."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording, self._journal = recording, recording.journal

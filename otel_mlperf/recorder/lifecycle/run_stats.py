@@ -147,7 +147,10 @@ def _is_loaded(module: Any) -> bool:
 
 
 def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls in ``rows`` after slot ``after``, by entry; ``inside`` is updated."""
+    """Return the calls whose slot is greater than ``after``, keyed by the number of their name.
+
+    ``inside`` is updated with the sections that ``rows`` start, cancel and end.
+    """
     took = inside.by_section
     calls: dict[int, tuple[list[int], list[int]]] = {}
     for start, end, span, parent, _, track, name, flags, slot in ROW.iter_unpack(rows):

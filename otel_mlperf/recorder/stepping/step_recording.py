@@ -42,11 +42,11 @@ class Stepping(OneStep):
         """Open a step of the current phase and make it current.
 
         Args:
-            number: the program's number (default: the next one).
+            number: step number given by the program (default: the previous number plus one).
             at_ns: monotonic start time in ns (default: now).
 
         Returns:
-            The step; None if the caller is inside a step of the same phase, which stays open.
+            The new step; None if a step of the same phase encloses the caller and stays open.
         """
         if self.abandoned:
             self.abandoned.settle(None)
