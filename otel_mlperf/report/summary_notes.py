@@ -71,7 +71,7 @@ def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
     room, lines = width - LABEL, []
     for loader in loaders[:_MAX_LOADERS]:
         lines += wrapped(f"{loader.dataset}: ", list(_waits(loader)), room)
-        lines += [short(line, room) for line in _inside(loader)]
+        lines += [part for line in _inside(loader) for part in broken(line, room)]
     if rest := loaders[_MAX_LOADERS:]:
         lines.append(f"{plural(len(rest), 'other')}: summary --json contains all")
     return labelled_lines("loader", lines)
