@@ -42,8 +42,8 @@ def doctor(
     failures first.
 
     --recover reads the journals of killed processes and delivers the buffered data of RUN (default:
-    all runs of this user on this node). An endpoint that only the run folder names
-    is not used: pass it with --endpoint.
+    all runs of this user on this node). An endpoint recorded
+    only in the run folder is ignored: pass it with --endpoint.
     """
     if is_recovery:
         from otel_mlperf.cli.recovery import recover

@@ -16,8 +16,8 @@ def findings(
 ) -> None:
     """Show what is worth changing in a run, worst first.
 
-    Each finding has its evidence, the possible saving and advice. A message reports if nothing was
-    found, and which data could not be evaluated.
+    Each finding has its evidence, the possible saving and advice. If nothing was found, the
+    output says so. It also lists the data that could not be evaluated.
     """
     from functools import partial
 

@@ -38,8 +38,8 @@ _Budget = Annotated[
     str,
     typer.Option(
         metavar="N|BYTES|none",
-        help="Maximum number of spans of a trace (a step), or its size, e.g. 2MiB; "
-        "further events are rolled up.",
+        help="Limit of spans per trace (a step), as a number or a size, e.g. 2MiB; events beyond "
+        "the limit are rolled up.",
     ),
 ]
 _Rank = Annotated[

@@ -195,7 +195,8 @@ def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -
     """
     terms = [f"{account.delivered:,} delivered"]
     terms += [f"{account.rolled_up:,} rolled up"] if account.rolled_up else []
-    terms += [f"{account.unselected:,} not sampled, in totals only"] if account.unselected else []
+    if account.unselected:
+        terms.append(f"{account.unselected:,} not sampled (counted in totals only)")
     terms += [f"{account.pending:,} pending"] if account.pending else []
     terms += [f"{count:,} lost ({reason})" for reason, count in account.lost.items() if count]
     sum_of = f"{account.created:,} created = {' + '.join(terms)}"

@@ -370,7 +370,7 @@ def _left_out_lines(before: RunMeasures, after: RunMeasures, width: int) -> list
 def _certainty_lines(comparison: Comparison, width: int) -> list[Line]:
     if not (comparison.times or comparison.calls):
         return []
-    sentence = f"{comparison.confidence * 100:.1f} % for all intervals together"
+    sentence = f"{comparison.confidence * 100:.1f} % jointly, for all intervals"
     if any(time.word == "unclear" for time in (*comparison.times, *comparison.calls)):
         sentence += f"; unclear: more {'steps' if comparison.times else 'calls'} are needed"
     return [[(short(f"{'confidence':<{LABEL}} {sentence}", width), "dim")]]

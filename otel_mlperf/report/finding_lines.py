@@ -88,8 +88,10 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
     lines: list[Line] = [[(left(finding.severity, LABEL), style), (problem, style)]]
     lines += labelled_lines("", more, style)
     lines += labelled_lines("", broken(finding.action, room))
-    numbers = ", ".join(_evidence(*item) for item in sorted(finding.evidence.items()))
-    evidence = f"{finding.id} · evidence: {numbers}" if numbers else finding.id
+    values = dict(sorted(finding.evidence.items()))
+    over = f" over {duration(values.pop('over_ns'))}" if "over_ns" in values else ""
+    numbers = ", ".join(_evidence(*item) for item in values.items())
+    evidence = f"{finding.id} · evidence{over}: {numbers}" if numbers else finding.id
     lines += [[(" " * LABEL + part, "dim")] for part in broken(evidence, room)]
     if finding.command:
         lines.append([(" " * LABEL + f"→ details: {finding.command}", "bold")])

@@ -361,7 +361,7 @@ def _heading(rank: RankStep, is_step_kept: bool) -> Line:
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
     facts += step_gpu_texts(rank.gpu)
     if rank.kept or is_step_kept:
-        facts.append(f"spans sampled as: {rank.kept}" if rank.kept else "measured, not sampled")
+        facts.append(f"sampled because: {rank.kept}" if rank.kept else "measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
 

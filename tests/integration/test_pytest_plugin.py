@@ -88,7 +88,7 @@ def test_the_example_passes_once_its_baseline_is_written(tests, tmp_path):
     code, out = tests("test_speed.py", "-rA")
     assert code == 0, out
     assert "5 passed" in out
-    assert "ok      forward.mean=50s: measured" in out
+    assert "ok      limit forward.mean=50s: measured" in out
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_a_broken_bound_fails_its_test_alone(tests, tmp_path):
 
     assert code == 1
     assert "1 failed, 1 passed" in out
-    assert "breach  step.max=1ns: measured" in out
+    assert "breach  limit step.max=1ns: measured" in out
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_program_that_starts_its_own_run_is_measured(tests, tmp_path):
     code, out = tests(name, "-rA")
 
     assert code == 0, out
-    assert "ok      forward.max=50s" in out
+    assert "ok      limit forward.max=50s" in out
 
 
 def test_nothing_is_left_behind(tests, tmp_path):

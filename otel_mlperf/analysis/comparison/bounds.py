@@ -101,7 +101,7 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
     """
     value = _find(run, bound.name)
     is_kept = value <= bound.value if bound.is_highest else value >= bound.value
-    text = f"{bound.told}: measured {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
+    text = f"limit {bound.told}: measured {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
     return Verdict(bound.name, "ok" if is_kept else "breach", text)
 
 

@@ -138,8 +138,8 @@ def test_bounds_need_no_baseline(command, three):
     )
 
     assert code == 1
-    assert out.splitlines()[0].startswith("breach  train.step.p95=20ms: measured 31.9ms")
-    assert out.splitlines()[1].startswith("ok      samples_per_s>=100")
+    assert out.splitlines()[0].startswith("breach  limit train.step.p95=20ms: measured 31.9ms")
+    assert out.splitlines()[1].startswith("ok      limit samples_per_s>=100")
 
 
 def test_a_ci_server_gets_its_report_and_github_its_lines(command, three, tmp_path):

@@ -40,7 +40,8 @@ META = {
             Check(
                 "ok",
                 "x",
-                "480 created = 240 delivered + 40 rolled up + 200 not sampled, in totals only",
+                "480 created = 240 delivered + 40 rolled up + 200 not sampled (counted in totals "
+                "only)",
             ),
         ),
         (
