@@ -42,7 +42,7 @@ def test_doctor_finds_its_span_and_its_metric_again(servers, tmp_path):
     checks = {check["what"]: check for check in json.loads(found)["checks"]}
     for what, item in (("jaeger", "span"), ("prometheus", "metric")):
         assert checks[what]["level"] == "ok"
-        assert checks[what]["found"].startswith(f"a {item} was found at http")
+        assert checks[what]["found"].startswith(f"the test {item} was found at http")
 
 
 @pytest.mark.fault("F10")
