@@ -87,10 +87,10 @@ def _waits(loader: LoaderUse) -> Iterator[str]:
 
 def _inside(loader: LoaderUse) -> Iterator[str]:
     if loader.fetch_ns is not None and loader.items_ns is not None:
-        where = "main process" if loader.ready is None else "worker"
+        where = "main process" if loader.ready is None else "a worker"
         collate = duration(loader.collate_ns or 0.0)
         parts = f"__getitem__ {duration(loader.items_ns)}, collate {collate}"
-        yield f"{where} time per batch {duration(loader.fetch_ns)}: {parts}"
+        yield f"per batch {duration(loader.fetch_ns)} in {where}: {parts}"
     slow = [worker for worker in loader.workers if worker.is_slow]
     ranks = len({worker.rank for worker in loader.workers})
     for worker in slow[:_MAX_SLOW_WORKERS]:

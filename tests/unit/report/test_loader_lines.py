@@ -28,7 +28,7 @@ def test_wait_and_fetch():
     assert shown(PIX) == [
         "loader    Pix: 1,200 batches, waited 2.00 s in next(),",
         "          1.3 batches queued on average, queue empty at 25 % of requests",
-        "          worker time per batch 44.0 ms: __getitem__ 39.0 ms, collate 5.00 ms",
+        "          per batch 44.0 ms in a worker: __getitem__ 39.0 ms, collate 5.00 ms",
     ]
     assert shown() == []
 
@@ -40,7 +40,7 @@ def test_without_workers():
     )
 
     assert " ".join(" ".join(inside).split()) == (
-        "main process time per batch 44.0 ms: __getitem__ 39.0 ms, collate 548 µs"
+        "per batch 44.0 ms in main process: __getitem__ 39.0 ms, collate 548 µs"
     ), "wrapped, never cut"
     unseen = with_more(PIX, fetch_ns=None, items_ns=None, collate_ns=None)
     assert len(shown(unseen)) == 2
