@@ -35,14 +35,10 @@ def duration(ns: float) -> str:
     """Format a time with three significant digits: ``412 ms``, ``19.2 s``, ``2 m 51 s``."""
     if ns >= _MINUTE:
         return _long(round(ns / 1e9))
-    unit = own_unit(ns) if ns else _UNITS[0]
-    return f"{figures(ns / unit.size)} {unit.name}"
-
-
-def own_unit(ns: float) -> Unit:
-    """Return the unit in which ``ns``, a single time below a minute, is shown."""
     # The threshold is below the unit: 0.9995 s is rounded and shown as 1.00 s.
-    return next((unit for unit in _UNITS if ns >= unit.size * 0.9995), _UNITS[-1])
+    fitting = (unit for unit in _UNITS if ns >= unit.size * 0.9995)
+    unit = next(fitting, _UNITS[-1]) if ns else _UNITS[0]
+    return f"{figures(ns / unit.size)} {unit.name}"
 
 
 def figures(value: float) -> str:
@@ -67,8 +63,9 @@ def rate(per_second: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Format a count with its noun: ``1 rank``, ``2 ranks``."""
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
+    """Format a count with its noun: ``1 rank``, ``2 ranks``, ``3 batches``."""
+    ending = "es" if word.endswith(("s", "ch")) else "s"
+    return f"{count:,} {word}" + ("" if count == 1 else ending)
 
 
 def _long(seconds: int) -> str:

@@ -78,8 +78,7 @@ def loader_lines(loaders: Sequence[LoaderUse], width: int) -> list[Line]:
 
 
 def _waits(loader: LoaderUse) -> Iterator[str]:
-    batches = f"{loader.batches:,} batch{'es' * (loader.batches != 1)}"
-    yield f"{batches}, waited {duration(loader.wait_ns)} in next()"
+    yield f"{plural(loader.batches, 'batch')}, waited {duration(loader.wait_ns)} in next()"
     if loader.ready is not None and loader.none_ready_share is not None:
         empty = percent(loader.none_ready_share)
         yield f"{loader.ready:.1f} batches queued on average, queue empty at {empty} of requests"

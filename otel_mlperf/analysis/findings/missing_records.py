@@ -8,6 +8,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.run.run_processes import FINISHED
 from otel_mlperf.findings.finding import Finding, Where
 from otel_mlperf.findings.finding_table import row_of
+from otel_mlperf.quantities import plural
 
 if TYPE_CHECKING:
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
@@ -121,7 +122,7 @@ def _forked_steps(numbers: RunNumbers) -> list[Finding]:
     found = Finding(
         id=row.id,
         severity=row.severity if is_all else "info",
-        summary=f"processes forked after om.start ran {steps:,} step{'s' if steps > 1 else ''}, "
+        summary=f"processes forked after om.start ran {plural(steps, 'step')}, "
         "recorded as sections of the run and not as steps",
         action=_FORK_ACTION,
         evidence={"forked_steps": float(steps)},
@@ -165,7 +166,4 @@ def _count_calls(numbers: RunNumbers) -> dict[str, int]:
 
 
 def _count_text(count: int, word: str) -> str:
-    if not count:
-        return f"no {word}"
-    plural = "es" if word.endswith("s") else "s"
-    return f"{count:,} {word}{plural if count > 1 else ''}"
+    return plural(count, word) if count else f"no {word}"

@@ -11,7 +11,7 @@ from run_folders import MS, START, RunFolderBuilder, S
 
 import otel_mlperf as om
 from otel_mlperf import names
-from otel_mlperf.cli.send import send
+from otel_mlperf.cli.export import send
 from otel_mlperf.errors import ConfigError, Unreachable
 from otel_mlperf.settings.run_settings import write_settings
 
