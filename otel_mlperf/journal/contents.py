@@ -3,8 +3,8 @@
 Content that violates a schema was overwritten, for example by a bug in the user's native code.
 Validation limits the damage to the overwritten content.
 
-The device times of all sections of one root are a separate payload. Section times in such a payload
-are relative to the first stamp.
+The device times of all sections with the same root (see ``layout``) are stored in one separate
+payload, relative to the payload's first stamp.
 """
 
 from __future__ import annotations

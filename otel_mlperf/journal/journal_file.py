@@ -42,7 +42,7 @@ def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[
 
     Returns:
         The mapping; the descriptor with the lock (closing any descriptor of the file releases the
-        lock); and the descriptors that closing the mapping closes.
+        lock); and the mapping's own descriptors, which are closed together with the mapping.
 
     Raises:
         JournalError: the file exists, or there is no room for it.
@@ -60,9 +60,9 @@ def create_mapped(path: str, size: int) -> tuple[mmap.mmap, OwnDescriptor, list[
 def map_scratch(path: str, size: int) -> mmap.mmap:
     """Return memory of ``size`` bytes that is never read, for stores after recording has ended.
 
-    The memory is allocated together with the journal ``path``, because later there may be no memory
-    left (at the end of a run, or in a forked child). The memory occupies only address space until
-    it is written.
+    The memory is allocated together with the journal ``path``, because there might be no memory
+    left later (at the end of a run, or in a forked child). The memory occupies only address space
+    until it is written.
 
     Raises:
         JournalError: there is no memory.
@@ -145,7 +145,10 @@ def _without_pause(*calls: Callable[[], Any]) -> Any:
 
 
 def close_mapped(buffer: mmap.mmap, of_buffer: list[OwnDescriptor]) -> None:
-    """Close a mapping of ``create_mapped``, unless this would close a file of the user's program.
+    """Close a mapping from ``create_mapped``; ``of_buffer`` are the mapping's own descriptors.
+
+    If one of these descriptors now refers to another file of the user's program, the mapping is
+    kept until the process ends, because closing the mapping would close that file.
 
     Raises:
         BufferError: the mapping is still referenced.

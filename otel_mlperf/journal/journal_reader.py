@@ -1,4 +1,4 @@
-"""Reader of a journal, which returns rows, entries and cells since the last poll.
+"""Reader of a journal: rows and entries that are new since the last poll, and all cells.
 
 All results are copies, because the process continues to write and freed slots are overwritten.
 """
@@ -70,8 +70,7 @@ class JournalReader:
         buffer: the writer's own mapping; None to open the file. The writer must not open the file
             again, because closing any descriptor of the file releases the lock.
         is_writable: whether the reader may store header words (e.g. TAIL). If False, the file is
-            mapped for
-            reading only.
+            mapped for reading only.
 
     Raises:
         JournalError: the file is not a complete journal.
@@ -142,7 +141,7 @@ class JournalReader:
             raise JournalError(f"reading the journal {self.path}: metadata: {error}") from error
 
     def resume(self, first: int, holes: Iterable[int]) -> None:
-        """Continue at slot ``first`` with ``holes``, the position of another reader."""
+        """Continue where another reader stopped: at slot ``first``, with its unread ``holes``."""
         free = self.word(Word.TAIL)  # earlier holes were given up: their slots may be reused
         self.ring.next, self.ring.holes = first, sorted(h for h in holes if h >= free)
 
@@ -215,7 +214,7 @@ class JournalReader:
         return self._implausible + self.ring.damaged()
 
     def take_lost_count(self) -> int:
-        """Return the number of rows lost since the last call by truncation or removal of files."""
+        """Return the number of rows lost since the last call in truncated or removed files."""
         head = self.word(Word.HEAD) if is_closed(self.words) else 0
         lost, self._moved_lost = self._moved_lost, 0
         return lost + self.ring.take_lost_count(min(head, self.ring.next))

@@ -184,7 +184,7 @@ class Journal:
                 return slot
 
     def draw(self, lost: int = Word.LOST_RING_FULL) -> int:
-        """Return the next slot; if the ring is full, count the loss in word ``lost``, return 0."""
+        """Return the next slot, or 0 if the ring is full: then word ``lost`` counts the loss."""
         lease = self.lease
         # itertools.count advances within one bytecode, so that threads and signal handlers never
         # get the same number.
@@ -237,7 +237,7 @@ class Journal:
         return self.put_payload(span, self.pieces(content))
 
     def pieces(self, content: Mapping[str, object]) -> Pieces:
-        """Return ``content`` as pieces for ``put_payload``; () if too long or not encodable."""
+        """Return pieces for ``put_payload``; () if ``content`` is too long or not encodable."""
         try:
             pieces = _pieces(self._encode(content))
         except Exception as error:  # noqa: BLE001 - a lone surrogate, an integer beyond 64 bits

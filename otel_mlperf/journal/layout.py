@@ -46,7 +46,7 @@ whose first item is the kind::
     ["cell", "counter" | "updowncounter" | "gauge" | "histogram", metric name, unit,
      [[label, value], ...]]
     ["cell", "aggregate", name, category, enclosing name, phase, section entry, section path,
-     aggregates inside, of step?, beside?, since]
+     aggregates inside, of step?, on another track?, since]
 
 **Cells** consist of eight words. The first is the entry number, stored when the cell is allocated.
 The other words depend on the kind::
@@ -166,7 +166,7 @@ class Word(IntEnum):
     INTERNAL_ERRORS = 22
     """Number of exceptions in the recorder, which are not raised in the user's program."""
     LOST_FRAME = 23
-    """Number of BEGIN, CANCEL, FOREIGN and MARK rows (no items) dropped by a full ring."""
+    """Number of BEGIN, CANCEL, FOREIGN and MARK rows dropped because the ring was full."""
     CALLBACK_ERRORS = 24
     """Number of exceptions raised by the user's callbacks."""
     REDACTED = 25
@@ -264,7 +264,7 @@ class Shape:
 
     @classmethod
     def of_rows(cls, rows: int) -> Shape:
-        """Return the shape of a journal with ``rows`` rows (a power of two): all parts scale."""
+        """Return the shape of a journal with ``rows`` rows (a power of two)."""
         return cls(rows, max(256, rows >> 4), max(256, rows >> 7), max(512, rows >> 4))
 
     @classmethod

@@ -79,7 +79,7 @@ class JournalMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def latest_ns(self) -> int:
-        """Monotonic time that no valid recorded time reaches: later times were overwritten."""
+        """Upper limit of valid recorded times, monotonic ns; later times were overwritten."""
         return self.monotonic_ns + LONGEST_RUN_NS
 
     def unix_time(self, monotonic_ns: int) -> int:

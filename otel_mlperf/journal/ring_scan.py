@@ -41,7 +41,7 @@ def make_whole(fd: int) -> int:
     """Restore the length of a truncated journal file, as specified in its header.
 
     Returns:
-        The truncated length in bytes; 0 if the file was not truncated, or could not be restored
+        The length in bytes before the repair; 0 if the file was not truncated, or not restored
             because the header is invalid or there is no room.
     """
     length = os.fstat(fd).st_size
@@ -64,7 +64,7 @@ def make_whole(fd: int) -> int:
 
 
 class CutSlots:
-    """Slots that a truncation cut off after they may have been written.
+    """Slots that a truncation cut off and that might have been written before the truncation.
 
     Args:
         rows: number of rows in the ring, a power of two.
@@ -81,7 +81,7 @@ class CutSlots:
         return is_cut & (slots < np.uint64(self._below))
 
     def before(self, slots: list[int], last: int) -> list[int]:
-        """Return those of ``slots`` that are at most ``last`` and belong to the lost part."""
+        """Return those of ``slots`` that were cut off and are at most ``last``."""
         ones = np.array(slots, np.uint64)
         chosen: list[int] = ones[self.among(ones) & (ones <= np.uint64(last))].tolist()
         return chosen
@@ -186,15 +186,15 @@ class RingScan:
     def take_lost_count(self, head: int = 0) -> int:
         """Return the number of rows that were cut off unread since the last call.
 
-        ``head`` is the last slot of a closed journal, which contains an empty row; 0 if the last
-        slot is unknown.
+        ``head`` is the last slot of a closed journal (a slot with an empty row); 0 if that slot is
+        unknown.
         """
         self._give_up_cut(head - 1)
         lost, self._lost = self._lost, 0
         return lost
 
     def _goes_on_behind(self, slots: NDArray[np.uint64], end: int) -> bool:
-        """Return whether published rows follow an empty block, because the block was cut off."""
+        """Return whether ``slots``, an empty block, was cut off and rows follow before ``end``."""
         if not self._cut.among(slots).any():
             return False
         later = np.arange(slots[-1] + 1, end, dtype=np.uint64)

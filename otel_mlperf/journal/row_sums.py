@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ByName(NamedTuple):
-    """Durations in ns sorted by entry number of the name, with the sums of each name."""
+    """Durations of calls in ns, sorted by the entry number of the name, and sums of each name."""
 
     names: NDArray[np.uint32]
     durations: NDArray[np.int64]
@@ -38,7 +38,7 @@ class ByName(NamedTuple):
 def by_name(
     names: NDArray[np.uint32], durations: NDArray[np.int64], own: NDArray[np.int64]
 ) -> ByName:
-    """Return the sums by name of one or more calls. ``own`` are the self times in ns."""
+    """Return the sums by name; arguments: entry number, duration and self time of each call."""
     order = np.argsort(names, kind="stable")
     names, durations, own = names[order], durations[order], own[order]
     first = np.flatnonzero(np.diff(names.astype(np.int64), prepend=-1))
@@ -59,7 +59,7 @@ def own_times(
 ) -> NDArray[np.int64]:
     """Return each section's self time in ns: without direct children on the same track.
 
-    ``inside`` is updated with the time in sections that have a parent still open. ``begun`` and
+    ``inside`` is updated with the time in sections whose parent is still open. ``begun`` and
     ``cancelled`` are the BEGIN and CANCEL rows of the same poll.
     """
     for root, around in zip(begun["span"].tolist(), begun["parent"].tolist(), strict=True):
@@ -127,7 +127,7 @@ def _add_to_parents(
 def new_calls(text: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
     """Return the calls after slot ``after``, by entry number of the name.
 
-    ``text`` also contains earlier rows, because earlier rows may be inside these calls.
+    ``text`` also contains earlier rows, because earlier sections might be inside these calls.
     """
     rows = np.frombuffer(text, ROW_TYPE)
     is_section = rows["flags"] & 15 == Kind.SECTION

@@ -114,10 +114,10 @@ class Inside(msgspec.Struct, array_like=True):
             del pauses[0]
 
     def held(self, track: int, since: int, until: int) -> int:
-        """Remove the collections inside a section that has ended; return the total in ns.
+        """Remove the collections inside a section that has ended; return their duration in ns.
 
         ``since`` and ``until`` are the section's start and end. The innermost section around a
-        collection ends first, so that the collection is counted there.
+        collection ends first, so the collection is counted there.
         """
         pauses = self.pauses.get(track)
         if not pauses:
@@ -133,7 +133,7 @@ class Inside(msgspec.Struct, array_like=True):
 
 
 def _forget(table: dict[int, Any]) -> None:
-    """Evict the oldest entry, so that sections that never end cannot accumulate."""
+    """Evict the oldest entry of a full table: sections that never end must not accumulate."""
     if len(table) > _MAX_OPEN:
         del table[next(iter(table))]
 

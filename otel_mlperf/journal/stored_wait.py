@@ -28,8 +28,8 @@ _LOADING_NS = 10 * 10**9
 def wait_until_stored(wanted: list[str], patience_s: float = PATIENCE_S) -> list[str]:
     """Wait until the tables contain the rows up to each ``JOURNAL:SLOT``, or until the timeout.
 
-    A journal that does not exist is completely stored, because the agent removes stored journals.
-    Other ranks of the node, which end at about the same time, are waited for as well.
+    A journal that does not exist counts as completely stored, because the agent removes stored
+    journals. Other ranks of the node, which end at about the same time, are waited for as well.
 
     Returns:
         A message for each rank with rows that are not stored yet, or that has not ended.
@@ -55,7 +55,7 @@ def wait_for_tables(asked: dict[Path, int], patience_s: float = PATIENCE_S) -> l
     """Wait until the requested tables are written, or until the timeout.
 
     ``asked`` is the result of ``request_tables``. Journals without an agent are not waited for,
-    unless the agent may still be starting.
+    unless the agent might still be starting.
 
     Returns:
         A message for each rank with rows from before the request that are not stored yet.
@@ -123,7 +123,8 @@ def _other_running_ranks(asked: dict[str, int]) -> list[int]:
 def find_duration(wanted: list[str]) -> int | None:
     """Return the longest run time of the processes of the journals ``JOURNAL:SLOT``, in ns.
 
-    None if an end time is unknown (e.g. of a removed journal), or if another rank of the node runs.
+    Return None if an end time is unknown (e.g. because the journal was removed), or if another rank
+    of the node is still running.
     """
     asked = dict(map(_parse, wanted))
     lasted = [_lasted_ns(path) for path in asked]
@@ -141,7 +142,7 @@ def _lasted_ns(path: str) -> int | None:
 
 
 def find_losses(wanted: list[str]) -> list[str]:
-    """Return a message for each journal that lost spans, then the remedy; [] without losses."""
+    """Return a message for each journal that lost spans, then the remedy; [] if none did."""
     lost = {path: _word(path, Word.LOST_RING_FULL) for path in dict(map(_parse, wanted))}
     messages = [
         f"rank {rank_of(path)}: {count:,} spans lost because the journal was full"
@@ -196,7 +197,7 @@ def _behind(path: str, slot: int) -> int:
 
 
 def _word(path: str, word: Word) -> int | None:
-    """Return a header word; None if the journal was removed."""
+    """Return the value of a header word; None if the journal was removed."""
     try:
         with open(path, "rb") as file:
             file.seek(word * WORD)

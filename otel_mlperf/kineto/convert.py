@@ -263,7 +263,7 @@ def _spans_of_traces(spans: Spans) -> NDArray[np.int64]:
 
 
 def requests(conversion: Conversion, resource: Mapping[str, object]) -> Iterator[tuple[int, bytes]]:
-    """Yield OTLP requests: the number of spans, roll-ups excluded, and the encoded body."""
+    """Yield the number of spans (roll-ups excluded) and the encoded body of each OTLP request."""
     who, scope = wire.encode_resource(resource), OWN_SCOPE.encode()
     pieces = [(columns, True) for columns in conversion.spans.kept()]
     pieces.append((conversion.spans.roll_ups(), False))

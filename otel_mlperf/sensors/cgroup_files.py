@@ -157,7 +157,7 @@ class CpuReading(NamedTuple):
 
 
 def parse_cpu_list(text: bytes) -> list[int]:
-    """Return the numbers in a list of CPUs such as ``0-3,8``; empty for any other text."""
+    """Return the numbers in a list of CPUs like ``0-3,8``; [] if ``text`` is no such list."""
     cpus: list[int] = []
     for part in text.strip().split(b","):
         first, dash, last = part.partition(b"-")

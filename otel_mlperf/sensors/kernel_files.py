@@ -39,7 +39,7 @@ class KeptFile:
     __slots__ = ("_file", "_path", "_silent")
 
     def __init__(self, path: Path, *, may_lack: bool = True) -> None:
-        """If ``may_lack`` is False, the first failure to read the file is logged."""
+        """If ``may_lack`` is False, the first failed read is logged; otherwise, none is logged."""
         self._path, self._silent = str(path), may_lack
         self._file: OwnDescriptor | None = None
 
@@ -121,7 +121,7 @@ def word(text: bytes, key: bytes) -> bytes:
 
 
 def field(text: bytes, key: bytes) -> int | None:
-    """Return the number after ``key`` in the line that starts with ``key``, or None."""
+    """Return the number after ``key`` in the line that starts with it; None if none follows."""
     return number(word(text, key))
 
 

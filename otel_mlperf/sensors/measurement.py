@@ -15,7 +15,7 @@ def includes(level: Level, needed: Level) -> bool:
 
 
 class Measurement(NamedTuple):
-    """Value of a metric at one moment. An unreadable value has no measurement, never zero."""
+    """Value of a metric at one moment. An unreadable value is omitted, not reported as zero."""
 
     metric: str
     """Name of a ``Metric`` in ``names``."""

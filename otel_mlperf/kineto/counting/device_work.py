@@ -226,7 +226,7 @@ WAYS: Final = (*(label for label, _ in _DIRECTIONS), OTHER)
 
 
 def direction(name: str) -> str:
-    """Return a copy's direction from its name in traces of CUDA, ROCm, XPU or MTIA, else OTHER."""
+    """Return the direction in a copy's name (of CUDA, ROCm, XPU or MTIA); OTHER if it has none."""
     for label, pattern in _DIRECTIONS:
         if re.search(pattern, name, re.IGNORECASE):
             return label

@@ -65,10 +65,10 @@ _ODD: Final = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
 class Doubtful(NamedTuple):
-    """Marks of device records with doubtful ids; both arrays have one item for each record."""
+    """Device records with doubtful ids; both arrays have one item for each device record."""
 
     foreign: NDArray[np.bool_]
-    """Whether the record has the correlation of another call."""
+    """Whether the record carries the correlation of a call that is not its own."""
     strays: NDArray[np.bool_]
     """Whether the record has no launch although it was launched in the window."""
 
@@ -78,7 +78,7 @@ class Doubtful(NamedTuple):
 
 
 def find_doubtful(trace: Trace, links: Links, work: Work, launches: Launches) -> Doubtful:
-    """Return which records have the correlation of another call, and which lack a launch."""
+    """Return which records carry another call's correlation, and which lack a launch."""
     call = links.launch[work.rows]
     kind = launches.kind_of_calls(call)
     foreign = _ends_of_others(trace, work) | _of_another_kind(trace, work, call, kind)
@@ -149,7 +149,7 @@ def _ends_at_work(trace: Trace, work: Work) -> NDArray[np.intp]:
 def find_lost_arrows(
     trace: Trace, links: Links, work: Work, launches: Launches, foreign: NDArray[np.bool_]
 ) -> list[Loss]:
-    """Return the losses of arrows: of device records, and of autograd's arrows that lack an end.
+    """Return the losses of arrows: device records without arrow, autograd's arrows with one end.
 
     The list is empty for a trace with neither arrows nor the profiler's own span, because only
     Kineto writes arrows. ``foreign`` records are skipped: their correlations match no arrow.
@@ -190,7 +190,7 @@ def _halves(trace: Trace) -> list[Loss]:
 
 
 def find_duplicates(trace: Trace) -> list[Loss]:
-    """Return the loss of records (device, call, operator) that occur more than once."""
+    """Return the loss of duplicate records of device work, calls and operators; [] if few."""
     events, roles = trace.events, find_roles(trace)
     number = np.where(roles == Role.OPERATOR, events.external, events.correlation)
     rows = np.flatnonzero((number > 0) & np.isin(roles, (Role.DEVICE, Role.CALL, Role.OPERATOR)))
@@ -264,7 +264,10 @@ def _is_disordered(
 def _overdue(
     trace: Trace, work: Work, known: NDArray[np.intp], call: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return by how many ns each ``known`` piece outlasted a call that waited for it, or else 0."""
+    """Return by how many ns each piece of work outlasted a call that waited for it; 0 if none did.
+
+    ``known`` are indices into ``work``; ``call`` is the row of the launching call of each.
+    """
     events = trace.events
     over = np.zeros(len(known), np.int64)
     returned = events.start_ns[call] + events.duration_ns[call]

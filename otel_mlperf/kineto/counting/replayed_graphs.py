@@ -90,7 +90,7 @@ def match_replays(trace: Trace, links: Links, captured: CapturedGraphs) -> Repla
 
 
 def _in_order(trace: Trace, work: Work, mine: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the order of the pieces ``mine``: by node number if all have one, else by start."""
+    """Return the indices that sort ``mine``: by node number if all have one, else by start."""
     rows = work.rows[mine]
     details = read_details(trace, rows.tolist()) if len(rows) else {}
     nodes = [details[row].get(_NODE) for row in rows.tolist()]

@@ -69,13 +69,13 @@ def _extent(events: Events, rows: NDArray[np.intp]) -> tuple[int, int] | None:
 
 
 def measure_devices(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
-    """Return the utilisation figures of each device; ``launch`` is the row of each event's call."""
+    """Return the utilisation of devices; ``launch`` is the row of each event's launching call."""
     keys: list[tuple[int, int | None]] = [(device, None) for device in work.devices]
     return _measure(trace, work, launch, work.device, keys)
 
 
 def measure_streams(trace: Trace, work: Work, launch: NDArray[np.int32]) -> list[StreamRow]:
-    """Return the utilisation figures of each stream; ``launch`` is the row of each event's call."""
+    """Return the utilisation of streams; ``launch`` is the row of each event's launching call."""
     return _measure(trace, work, launch, work.stream, list(work.streams))
 
 
@@ -98,7 +98,7 @@ def find_waits(
     """Return the gaps between the work of each group, and their causes.
 
     ``group`` is the device or the stream of each piece of ``work``; ``launch`` is the row of each
-    event's call.
+    event's launching call.
     """
     gap = gaps(union(work.start_ns, work.end_ns, group))
     row = work.rows[gap.first]
@@ -183,7 +183,10 @@ def _kinds(on: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
-    """Return the time with work of all kinds in mask ``kinds`` and none in mask ``without``."""
+    """Return the time with work of all kinds in mask ``kinds`` and none in mask ``without``.
+
+    ``on`` contains the time by mask: during that time, work of exactly these kinds was running.
+    """
     return sum(
         int(spent) for mask, spent in enumerate(on) if mask & kinds == kinds and not mask & without
     )

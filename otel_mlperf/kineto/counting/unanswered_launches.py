@@ -225,7 +225,7 @@ def find_unanswered(trace: Trace, launches: Launches) -> list[Loss]:
 
 
 def find_lost_nodes(trace: Trace, links: Links, work: Work, launches: Launches) -> list[Loss]:
-    """Return the loss of kernels that a launch of a CUDA graph lacks but other launches have."""
+    """Return the loss of kernels that some launches of a CUDA graph lack and others have."""
     call = links.launch[work.rows]
     mine = np.flatnonzero(launches.kind_of_calls(call) == KINDS.index(GRAPH))
     nodes: dict[int, Counter[int]] = {}

@@ -229,7 +229,7 @@ _MAX_PROCESSES: Final = 8
 
 
 def find_unknown_rows(trace: Trace) -> list[UnknownRows]:
-    """Return the number of events on unknown rows by process, largest first, of up to 8 processes.
+    """Return the number of events on unknown rows of up to 8 processes, largest number first.
 
     Unknown rows are the rows of a device in an unknown format, and all rows of a file without any
     known category, device row or list of operators.

@@ -4,7 +4,7 @@ The rows of sections, of steps and of phases each sum to the whole window: event
 are a row with an empty name. The rows of operators also include
 
 - work of a graph whose operator is known from a trace of the capture, with category *captured*: the
-  operator used no host time during the replay, so that the device work itself is counted;
+  operator used no host time during the replay, so the device work itself is counted;
 - other device work that no operator launched, by launching call, with category *device*; the name
   is empty if the call is unknown;
 - annotations inside operators, with category *annotation*, because their time is not part of any
@@ -173,7 +173,11 @@ def _operators(
     main: dict[int, tuple[int, int]],
     launched: dict[int, int],
 ) -> list[TotalRow]:
-    """Return rows that are listed among the operators although they are not operators."""
+    """Return rows that are listed among the operators although they are not operators.
+
+    ``of_names`` contains the figures of each index into ``names``; ``main`` the section with most
+    of its time; ``launched`` its device time in ns.
+    """
     return [
         _total(
             what=OPERATOR,

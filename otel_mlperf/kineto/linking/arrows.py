@@ -33,11 +33,11 @@ def last_before(
     wanted_keys: NDArray[np.int64] | NDArray[np.int32],
     wanted_times: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return, for each wanted key, the index of its last candidate no later than the wanted time.
+    """Return, for each wanted key, its last candidate that is no later than the wanted time.
 
-    If all candidates of a key are later, the first of them is returned, because the clocks of host
-    and device may differ by more than the duration of a launch. The index is NONE if no candidate
-    has the key. ``keys`` and ``times`` are those of the candidates.
+    The result contains indices into ``keys`` and ``times``, the columns of the candidates. If all
+    candidates with a key are later, their first is returned, because the clocks of host and device
+    can differ by more than the duration of a launch. If no candidate has the key: NONE.
     """
     count = len(keys)
     if not count or not len(wanted_keys):

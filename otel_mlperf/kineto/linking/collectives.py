@@ -151,7 +151,10 @@ def _named(trace: Trace, is_wanted: Callable[[str], Any]) -> NDArray[np.bool_]:
 
 
 def _describe(args: dict[str, Any], labels: list[str]) -> Collective | None:
-    """Return the collective from event names (own name last); None if no name has an operation."""
+    """Return the collective that an event's ``args`` and ``labels`` name; None if they name none.
+
+    ``labels`` are the names of the backend's annotation (if there is one) and of the event itself.
+    """
     annotated = [match for label in labels if (match := _ANNOTATION.fullmatch(label))]
     names = [str(args.get("Collective name", "")), *(match[2] for match in annotated), labels[-1]]
     operation = next((known for name in names if (known := parse_operation(name))), None)
@@ -193,7 +196,7 @@ def _bytes(args: dict[str, Any], key: str) -> int | None:
 
 
 def _input_bytes(args: dict[str, Any]) -> int | None:
-    """Return the total bytes of the inputs from shapes and types; None if any is not known."""
+    """Return the total bytes of the inputs from shapes and types; None if one is not known."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
         return None
@@ -208,7 +211,7 @@ def _input_bytes(args: dict[str, Any]) -> int | None:
 
 
 def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
-    """Return the group's ranks: listed, or from start and stride; None if they are not recorded."""
+    """Return the group's ranks from a list or start and stride; None if neither is recorded."""
     written = args.get("Process Group Ranks")
     if isinstance(written, str) and re.fullmatch(r"\[\d+(, ?\d+)*\]", written):
         return tuple(int(rank) for rank in re.findall(r"\d+", written))
@@ -230,7 +233,7 @@ def _positive(value: Any) -> int | None:
 
 
 def parse_operation(written: str) -> str | None:
-    """Return the normalised name of an operation; None if it is not a collective (``wait``)."""
+    """Return the normalised name of an operation; None if it is no collective (e.g. ``wait``)."""
     letters = re.sub(r"[^a-z]", "", written.lower())
     # In this order, because reduce_scatter contains reduce and scatter.
     for operation in _OPERATIONS:

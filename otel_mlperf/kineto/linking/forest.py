@@ -7,7 +7,8 @@ no later, ends no earlier, and is still open when the event starts. Consequences
   the event that contains both (such pairs occur if an annotation is opened inside one call and
   closed inside another);
 - an event with duration 0 is a child of the event that is open at its time; if one event ends there
-  and the next starts, of the next. Two events with duration 0 at the same time are siblings;
+  and the next starts, it is a child of the next. Two events with duration 0 at the same time are
+  siblings;
 - a negative duration counts as 0;
 - among equal intervals, the one with the lower rank is the outer one; with equal ranks, the one
   with the lower row.

@@ -100,7 +100,7 @@ def _find_parents(
 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Return for each event whether it launches a graph; the last item, for NONE, is False."""
+    """Return whether each event launches a graph, plus a last item False for the index NONE."""
     is_graph = np.array([_GRAPH.search(name) is not None for name in trace.names] or [False])
     return np.append(is_graph[trace.events.name], False)
 
@@ -111,11 +111,12 @@ _GRAPH: Final = re.compile(r"(?:cu|hip)\w*GraphLaunch")
 def _is_closer(
     trace: Trace, owner: NDArray[np.int32], call: NDArray[np.int32], requester: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return whether the External id's operator is closer to the call than the owner by time.
+    """Return for each device event whether its requester is closer to its call than its owner.
 
-    This is the case if the operator is inside the owner and started no later than the call (its
-    recorded end may be a tick before that of the call), or if both are around the call and the
-    owner started no earlier than the operator but ends later.
+    The owner is the event around the call, the requester is the operator of the External id. The
+    requester is closer if it is inside the owner and started no later than the call (its recorded
+    end can be a tick before that of the call), or if it is also around the call, started no later
+    than the owner and ends earlier.
     """
     start, end = trace.events.start_ns, trace.events.start_ns + trace.events.duration_ns
     is_known = (owner != NONE) & (call != NONE) & (requester != NONE) & (requester != owner)

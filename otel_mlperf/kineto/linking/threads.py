@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Innermost:
     """Lookup of the innermost of several intervals: the open interval that started last.
 
-    An interval is open from its start until before its end. If several start together, the one that
+    An interval includes its start and excludes its end. If several start together, the one that
     ends first is innermost. If ``rows`` is given, only these intervals count.
     """
 
@@ -71,7 +71,10 @@ class Innermost:
 def _segments(
     start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return all bounds of intervals, and the innermost interval before and after each bound."""
+    """Return the sorted bounds of all intervals, and the innermost interval between bounds.
+
+    The second array has one item more, because its first item applies before the first bound.
+    """
     bounds = np.unique(np.concatenate((start, end)))
     waiting = iter(enumerate(np.lexsort((-end, start)).tolist()))
     begins, ends = start.tolist(), end.tolist()

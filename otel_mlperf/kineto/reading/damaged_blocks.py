@@ -136,7 +136,7 @@ class DamagedBlocks:
     def _parse(
         self, data: bytes, at: int, offset: int, begins: list[int]
     ) -> tuple[Parsed | None, bool]:
-        """Store and return the entry at ``at``, or return whether more data may complete it."""
+        """Return the entry at ``at`` (None: unreadable), and whether more data might help."""
         # An apparent next entry may be inside a string of this entry. Possible ends are therefore
         # tried at doubling distances: an entry is parsed a few times, not once for each brace.
         powers = [1 << power for power in range(_MAX_INNER.bit_length())]

@@ -83,7 +83,7 @@ class Fields:
                 return text.data[:1]
 
     def _read_field(self) -> bool:
-        """Read one field, of a list of events only ``[``; return whether it is a list of events."""
+        """Read one field; return whether it is a list of events, of which only ``[`` is read."""
         text = self._text
         while not (key := _KEY.match(text.data)):
             if len(text.data) > _LONGEST_KEY or not text.more():

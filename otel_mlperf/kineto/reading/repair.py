@@ -70,7 +70,7 @@ def parse_value(text: str, *, floats: Callable[[str], Any] = str, strict: bool =
 
 
 def is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Return whether a cut-off ``text`` may be the cause of ``error``."""
+    """Return whether ``error`` might only mean that ``text`` is cut off."""
     return error.pos >= len(text) - _CUT_CHARACTERS or "Unterminated string" in error.msg
 
 
@@ -142,7 +142,7 @@ _COMPLETE: Final = "X"
 
 
 def coerce_entry(value: Any, damage: dict[str, str]) -> Any:
-    """Return ``value`` as an entry; only the phase if it is unknown; None if there is no phase.
+    """Return ``value`` as an entry; if its phase is unknown, the phase; if it has none, None.
 
     Fields with unsuitable types are left out and logged in ``damage``.
     """

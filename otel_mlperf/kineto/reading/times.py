@@ -212,7 +212,7 @@ def find_timeless(
 def _before_their_calls(
     columns: Mapping[str, NDArray[np.signedinteger[Any]]], rows: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return the ``rows`` on a stream that are far before all others of the same correlation."""
+    """Return those ``rows`` on streams that are far before all others with their correlation."""
     start_ns, number = columns["start_ns"], columns["correlation"]
     rows = rows[(columns["stream"][rows] != NONE) & (number[rows] > 0)]
     if not len(rows):

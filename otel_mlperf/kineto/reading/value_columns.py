@@ -39,7 +39,10 @@ class Index(dict[Any, int]):
     """Numbering of values in the order of their first lookup."""
 
     def __init__(self, key: Callable[[Any], Hashable] | None = None, most: int = 1 << 31) -> None:
-        """``key`` maps equal values to one key; keys beyond ``most`` share the last number."""
+        """Values with equal keys share a number (``key`` None: the value is its own key).
+
+        Keys beyond ``most`` share the last number.
+        """
         super().__init__()
         self._key = key
         self._most = most
@@ -77,8 +80,8 @@ class NameIndex(Index):
     """Numbering of names in bounded memory.
 
     After ``MAX_NAMES`` names, digits in new names are replaced (``op_#``), so that names that
-    differ only in digits become one. If these exceed a limit, too, new names become
-    ``OTHER_NAMES``. Names of steps never change.
+    differ only in digits become one. If the resulting names exceed a limit as well, new names
+    become ``OTHER_NAMES``. Names of steps never change.
     """
 
     def __missing__(self, value: str) -> int:
@@ -102,7 +105,7 @@ def whole_columns(
     positions: NDArray[np.int64],
     damage: DamageLog,
 ) -> dict[str, NDArray[np.signedinteger[Any]]]:
-    """Return the fields of ``holders`` as columns; ``dtypes`` contains all fields in order."""
+    """Return the fields of ``holders`` as columns; ``dtypes`` lists the type of every field."""
     values = chain.from_iterable(map(astuple, holders))
     try:
         # All fields in one call, because a call for each field would repeat the loop over entries.

@@ -59,9 +59,10 @@ def example_ranks(
     times: tuple[NDArray[np.int64], NDArray[np.int64]],
     largest: NDArray[np.int64],
 ) -> NDArray[np.int32]:
-    """Return the rank at which each event is kept within an example; NEVER if it is in none.
+    """Return the rank at which each event is kept as part of an example; NEVER if it is in none.
 
-    The rank is the cumulative number of events in the group's examples, longest patterns first.
+    The examples of a group are ordered by the total duration of their pattern, longest first. The
+    rank is the number of events in the examples up to and including the event's own, minus 1.
 
     Args:
         forest: parents of the events.
@@ -197,7 +198,7 @@ def _ranks(
     critical: NDArray[np.bool_],
     keys: NDArray[np.int32],
 ) -> NDArray[np.int32]:
-    """Return each event's lowest position in the module's three lists; NEVER if it is in none."""
+    """Return each event's lowest position in the three lists; NEVER if it is in none of them."""
     events, group = trace.events, places.trace
     out = places.never | places.hidden
     ranks = example_ranks(
@@ -233,7 +234,7 @@ def _filled(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return whether each event is among those that fill the budget of its trace.
+    """Return whether each event is kept as a span within the budget of its trace.
 
     An event is only kept with all its ancestors. If an event is so deep that its ancestors exceed
     the budget, it would exclude all events of later rank. While less than half of a budget is used,
@@ -261,7 +262,7 @@ def _within(
     ranks: NDArray[np.int32],
     keys: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Return which events have at most the highest rank that fits their trace's budget."""
+    """Return whether each event is kept, by rank: as many as the budget of its trace allows."""
     group, candidates = places.trace, ranks < NEVER
     whole = _used(places, candidates, keys) <= budgets
     fits = np.where(whole, NEVER - 1, np.int64(NONE))

@@ -52,7 +52,7 @@ def constant_attributes(
 
 
 def numbers(trace: Trace) -> dict[str, NDArray[Any]]:
-    """Return the columns of numeric attributes, by attribute; NONE if an event lacks it."""
+    """Return the columns of numeric attributes, by name; NONE where an event has no value."""
     events = trace.events
     return {
         names.DEVICE_INDEX: events.device,

@@ -58,7 +58,7 @@ def event_rows(
 
 
 def _kept_apart(spans: Spans, rows: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], bool]]:
-    """Yield positions in ``rows`` and whether these rows may have own attributes or links."""
+    """Yield positions in ``rows`` and whether these rows can have own attributes or links."""
     own = spans.plan.kept[rows] | (spans.links.forward[rows] != NONE) | spans.launched_apart[rows]
     for which in (True, False):
         part = np.flatnonzero(own == which)

@@ -168,7 +168,7 @@ class Spans:
         return {names.LAUNCH: f"{int(self.ids[self.links.launch[row]]):016x}"}
 
     def tails(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-        """Return one row per distinct set of constant attributes, and each row's set by index."""
+        """Return a row for each distinct set of constant attributes, and the set's index by row."""
         events = self.trace.events
         key = events.name[rows].astype(np.int64)
         for column, width in (

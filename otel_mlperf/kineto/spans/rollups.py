@@ -82,7 +82,7 @@ def roll_up(
 
 
 def alone(places: Assignment, roll_ups: RollUps) -> NDArray[np.bool_]:
-    """Return whether each roll-up represents a single event that may have its own span."""
+    """Return whether each roll-up represents a single event that could have a span of its own."""
     parent = places.forest.parent
     inner = np.zeros(len(parent), bool)
     inner[parent[parent != NONE]] = True

@@ -153,10 +153,10 @@ def find_assignment(
 def _of_roots(
     links: Links, parent: NDArray[np.int32], sections: Sections | None
 ) -> tuple[NDArray[np.int32], NDArray[np.signedinteger[Any]], NDArray[np.signedinteger[Any]]]:
-    """Return the root of each event, and the step and the recorded section that apply to roots.
+    """Return, for each event, its root, its step and the nearest recorded section above it.
 
-    ``parent`` is changed: the annotation of a step that was not recorded becomes a root, and it
-    becomes the parent of the step's roots on other threads.
+    Modifies ``parent`` in place: the annotation of a step that was not recorded becomes a root, and
+    the parent of the step's roots that have no recorded section.
     """
     section: NDArray[np.signedinteger[Any]] = np.full(len(parent), NONE, np.int8)
     if sections is not None:
@@ -178,7 +178,10 @@ def _keys(
     step: NDArray[np.signedinteger[Any]],
     steps: list[TraceStep],
 ) -> NDArray[np.int32]:
-    """Return the key of each root's anchor: a section (0 and up), a step (-2 and down) or NONE."""
+    """Return the key of each event's anchor: its section's index or, without a section, its step's.
+
+    The key of a step that was not recorded is -2 minus its index. Without section and step: NONE.
+    """
     # Key of each step; the last item is for NONE, that is, no step.
     of_step = [
         trace_step.section if trace_step.section != NONE else -2 - at

@@ -88,7 +88,7 @@ class GpuVendor(Protocol):
         """Initialize the library, find devices, and return whether there are devices to read.
 
         Called before the first reading, and every five minutes as long as it returns False. The
-        implementation logs the reason once. An exception affects only this vendor.
+        implementation logs the reason for False once. An exception affects only this vendor.
         """
 
     def read(self) -> list[Measurement]:

@@ -65,7 +65,7 @@ class ChildFinder:
         """Return the ids of descendants except ``known``, which earlier searches found.
 
         Processes in ``never`` and their descendants are excluded. Children of threads other than
-        the first thread may be found a few searches later.
+        the first thread might be found only a few searches later.
         """
         in_all_threads = self._looks % _THREADS_EVERY == 0
         self._looks += 1
@@ -116,7 +116,7 @@ class CpuTimes(NamedTuple):
 
 
 class EndedChildren:
-    """CPU time of a training process's ended descendants that no reading of them has counted."""
+    """CPU time of a process's ended descendants, without the part that their readings include."""
 
     def __init__(self) -> None:
         self._read = self._unread = CpuTimes()
@@ -126,7 +126,7 @@ class EndedChildren:
         self._read = CpuTimes(self._read.user_s + user_s, self._read.system_s + system_s)
 
     def unread(self, living: Iterable[Stat]) -> CpuTimes:
-        """Return the total CPU time so far, which never decreases.
+        """Return the total of this CPU time so far, which never decreases.
 
         ``living`` are the statistics of the training process and its living descendants. Children
         for which no process waits are not counted: orphans, and all children if the program ignores

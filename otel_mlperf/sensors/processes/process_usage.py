@@ -159,7 +159,7 @@ Figures = dict[tuple["Metric", str], float]
 
 
 def figures_of(stat: Stat) -> Figures:
-    """Return the figures from ``stat`` that are read at all levels."""
+    """Return the resource use in ``stat`` that is read at all levels."""
     return {
         (names.PROCESS_CPU_TIME, "user"): stat.user_s,
         (names.PROCESS_CPU_TIME, "system"): stat.system_s,

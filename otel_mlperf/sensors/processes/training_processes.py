@@ -228,7 +228,7 @@ class ProcessSensor:
         clock: Callable[[], float] = time.monotonic,
         uptime_s: Callable[[], float] = host_uptime_s,
     ) -> None:
-        """Create the sensor. ``pids`` returns the process ids at each reading (None: ``follow``).
+        """Create the sensor. ``pids`` returns the ids to read (None: those passed to ``follow``).
 
         ``loop_threads`` returns the thread of each process's training loop, by process id. For a
         process without an entry, the process's first thread is assumed.

@@ -37,9 +37,9 @@ _UUID: Final = re.compile(rb"GPU UUID:\s*(GPU-[0-9a-f-]+)")
 def find_gpus(nvml: ModuleType, proc: Path) -> tuple[list[GpuHandles], int]:
     """Return the GPUs that respond, in PCI bus order, and the number of unresponsive GPUs.
 
-    GPUs that this user must not access are in neither. ``Device.number`` is the index on the
-    machine, even if a control group hides some GPUs, because otherwise two tasks with one GPU each
-    would report the same number.
+    GPUs that this user is not allowed to access are in neither. ``Device.number`` is the index on
+    the machine, even if a control group hides some GPUs, because otherwise two tasks with one GPU
+    each would report the same number.
 
     Raises:
         NVMLError: the number of GPUs cannot be read.
