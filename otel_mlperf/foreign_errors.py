@@ -94,8 +94,8 @@ def _codes_of_handlers() -> set[CodeType]:
 def _is_injected(error: Exception, last: TracebackType) -> bool:
     """Return whether another thread injected the exception.
 
-    That thread specifies only a class, so that the exception has no message, and no ``raise``
-    statement raised it. ``last`` is the innermost part of the exception's traceback.
+    That thread specifies only a class: such an exception has no message and was not raised by a
+    ``raise`` statement. ``last`` is the innermost part of the exception's traceback.
     """
     if last.tb_frame.f_code.co_code[last.tb_lasti] in _RAISING or isinstance(error, _WORDLESS):
         return False

@@ -118,9 +118,9 @@ def _changes(sets: Sequence[Intervals]) -> NDArray[np.int16]:
 def inner_ns(start_ns: Integers, end_ns: Integers, around: Integers) -> NDArray[np.int64]:
     """Return how much of each interval is covered by the intervals directly inside it.
 
-    ``around`` is the row of the directly enclosing interval, to which an inner interval is clipped.
-    The row is negative if there is no enclosing interval, or if that is on another track. No
-    interval may end before its start.
+    ``around`` contains, per interval, the row of the directly enclosing interval, to which the
+    former is clipped. The row is negative if there is no enclosing interval, or only one on another
+    track. No interval may end before its start.
     """
     rows = np.flatnonzero(around >= 0)
     above = around[rows]

@@ -88,7 +88,7 @@ def request_windows(journals: dict[int, Path], steps: int) -> list[PendingReques
 
     Raises:
         JournalError: a rank cannot be reached.
-        NotRunning: a rank has not imported torch, so that there is nothing to profile.
+        NotRunning: a rank has not imported torch, so there is nothing to profile.
     """
     requested: list[PendingRequest] = []
     try:
@@ -102,7 +102,7 @@ def request_windows(journals: dict[int, Path], steps: int) -> list[PendingReques
 
 
 def stop_ranks(journals: dict[int, Path]) -> Iterator[StoppedRank]:
-    """End each rank's requested window and yield the result; a failure undoes no earlier stop.
+    """End each rank's requested window and yield the result; after a failure, earlier stops remain.
 
     Raises:
         JournalError: a process has ended, or does not check for requests.
@@ -226,7 +226,7 @@ def wait_until_read(run: RunFolder, traces: Iterable[Path], *, is_hopeful: bool)
 
 
 def _trace(run: RunFolder, pid: int, number: int) -> Path:
-    """Return the trace file of a window by process and number, or else the folder of traces."""
+    """Return the trace file of window ``number`` of process ``pid``, or else the traces' folder."""
     for path in sorted((run.path / FOLDER).glob(f"*.{number}{WINDOW_SUFFIX}")):
         window = read_window(path)
         if (window.pid, window.number) == (pid, number):

@@ -84,12 +84,12 @@ def lift_limit() -> None:
 
 
 def room_of_next() -> int:
-    """Return how many bytes of address space a child process may map after raising its limit."""
+    """Return how many bytes of address space a child process can map after raising its limit."""
     return _UNLIMITED if IS_PORTABLE else _bytes(resource.getrlimit(resource.RLIMIT_AS)[1])
 
 
 def room_here() -> int:
-    """Return how many bytes of address space this process may still map."""
+    """Return how many more bytes of address space this process can map."""
     if IS_PORTABLE:
         return _UNLIMITED
     with open("/proc/self/statm", encoding="ascii") as file:

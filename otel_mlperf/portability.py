@@ -47,7 +47,7 @@ def user_id() -> int:
 
 
 def open_descriptors() -> list[int]:
-    """Return the numbers of descriptors that may be open; 0 to 1023 if the system lists none."""
+    """Return the numbers of descriptors that might be open; 0 to 1023 if the system lists none."""
     try:
         return [int(name) for name in os.listdir("/dev/fd" if IS_PORTABLE else "/proc/self/fd")]
     except OSError:

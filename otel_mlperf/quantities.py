@@ -23,7 +23,7 @@ _MINUTE = 59.95e9
 
 
 def column_unit(ns: float) -> Unit:
-    """Return the unit for a column of times up to about ``ns``, from seconds to microseconds."""
+    """Return the unit (seconds to microseconds) for a column of times up to about ``ns``."""
     if ns >= 10e9:
         return Unit("s", 1_000_000_000, 2)
     if ns >= 1e6:

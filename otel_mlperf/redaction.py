@@ -203,7 +203,7 @@ IN_PROCESS: Final = Redactor()
 
 
 def _hidden_in(text: str) -> tuple[str, int]:
-    """Redact ``text`` in one pass; return it with the number of secrets that were found."""
+    """Redact ``text`` in one pass; return the result and the number of secrets found."""
     text, count = _tokens().subn(HIDDEN, text)
     if "@" in text:
         text, found = _logins().subn(HIDDEN, text)
@@ -246,7 +246,7 @@ def _assigned_hidden(text: str) -> tuple[str, int]:
 
 @lru_cache(4096)
 def is_secret_key(name: str) -> bool:
-    """Return whether ``name`` is the name of a secret, as its last words show."""
+    """Return whether ``name`` is the name of a secret, which its last words determine."""
     words = [word.lower() for word in _WORD.findall(name[-_MAX_NAME:])]
     if _ends_like_secret(words):
         return True
@@ -267,7 +267,10 @@ def _is_named_in_prose(key: str, value: str) -> bool:
 
 
 def _flag(item: Any, *, is_pair: bool) -> str:
-    """Return an item of a list if it is the name of a secret in the next item, else empty."""
+    """Return ``item`` if it names a secret that the next item of a list contains, else "".
+
+    If ``is_pair`` is False, only an item that starts with ``-`` can be such a name.
+    """
     is_name = isinstance(item, str) and (is_pair or item.startswith("-"))
     return item if is_name and is_secret_key(item) else ""
 

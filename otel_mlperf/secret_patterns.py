@@ -145,7 +145,7 @@ _ORACLE: Final = (
 
 
 def command_patterns(text: str) -> list[re.Pattern[str]]:
-    """Return the patterns of command lines that may match in ``text``, by a fast pre-check."""
+    """Return the patterns of command lines that can match in ``text``, after a fast pre-check."""
     with_flags = [] if _FLAG.search(text) is None else _commands()
     return with_flags if _AT_PLACE.search(text) is None else with_flags + _places()
 

@@ -103,7 +103,7 @@ def left(raw: str, width: int) -> str:
 
 
 def place_text(file: str, line: int, room: int) -> str:
-    """Return ``file:line``, without as many first folders as needed to fit ``room`` columns."""
+    """Return ``file:line``; if it exceeds ``room`` columns, without its first folders."""
     folders = f"{file.removeprefix(os.getcwd() + os.sep)}:{line}".split(os.sep)
     while len(folders) > 1 and len(os.sep.join(folders)) > room:
         folders.pop(0)
@@ -119,7 +119,7 @@ def columns(line: str) -> int:
 
 
 def broken(raw: str, width: int) -> list[str]:
-    """Wrap ``raw`` at blanks into lines of ``width`` columns, of at most 400 columns in total."""
+    """Wrap at most 400 columns of ``raw``, at blanks, into lines of ``width`` columns."""
     # Not at hyphens: the name of the command contains one. Lines are cut again after wrapping,
     # because textwrap does not consider characters of two columns.
     lines = textwrap.wrap(short(raw, _LONGEST), width, break_on_hyphens=False)

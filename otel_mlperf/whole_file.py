@@ -15,7 +15,8 @@ user requests by a command follow the umask.
 folder with ``run.json``, folders are opened one after the other by descriptor, and a symbolic link
 is an error. No access therefore leaves the run folder, even if a folder is replaced by a link at
 the same time. Without ``/proc``, libraries that open a file by name receive its path instead. On
-Windows all code uses paths, so that other users must not be able to change a run folder there.
+Windows, which has no such descriptors, all code uses paths: other users must not have write access
+to a run folder there.
 """
 
 from __future__ import annotations

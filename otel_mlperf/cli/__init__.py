@@ -53,10 +53,11 @@ def main() -> NoReturn:
 def _replace_closed_streams() -> None:
     """Replace standard streams that the shell closed (``>&-``) with ``/dev/null``.
 
-    Such streams are None in Python: commands need no check for None after the replacement. It also
-    occupies the descriptors. Otherwise a file opened later could get the descriptor of a standard
-    stream, and a library's output would be written into this file. A program that ``run`` starts in
-    place of this process does not inherit the replacements: its streams remain closed.
+    Such streams are None in Python: commands need no check for None after the replacement. The
+    replacement also occupies the descriptors. Otherwise a file opened later could get the
+    descriptor of a standard stream, and a library's output would be written into this file. A
+    program that ``run`` starts in place of this process does not inherit the replacements: its
+    streams remain closed.
     """
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - stays open

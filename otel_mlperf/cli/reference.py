@@ -70,7 +70,7 @@ def _print_schema(command: str | None) -> None:
 
 
 def answers() -> dict[str, Any]:
-    """Return the type of the JSON answer (or a union of types) by the name of its command."""
+    """Return by command the type of its JSON answer; a union if a command has several answers."""
     from otel_mlperf.analysis.comparison.bounds import Verdicts
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, Comparisons
     from otel_mlperf.analysis.comparison.run_columns import RunColumns

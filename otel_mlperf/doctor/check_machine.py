@@ -47,8 +47,8 @@ def check_machine(runs_folder: Path, nodes: int) -> list[Check]:
 def check_python() -> Check:
     """Check the operating system, and report the Python interpreter of this process.
 
-    The path of the interpreter shows which packages were found; the user's program may use another
-    interpreter.
+    The path of the interpreter shows which packages were found; the user's program might use
+    another interpreter.
     """
     found = f"{platform.python_version()} on {sys.platform} {platform.machine()}, {sys.executable}"
     if IS_WINDOWS:

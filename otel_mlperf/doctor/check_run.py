@@ -133,7 +133,8 @@ def check_journals(
 ) -> list[Check]:
     """Check whether an agent reads the run's journals, and report data that processes dropped.
 
-    ``folders`` may contain journals, ``outcome`` is the run's, and ``now_ns`` the monotonic time.
+    Journals are searched in ``folders``; ``outcome`` is the run's, and ``now_ns`` the monotonic
+    time.
     """
     checks: list[Check] = []
     paths = journals_in(*folders)
@@ -189,7 +190,7 @@ def _journal(reader: JournalReader, path: Path, short_id: str, now_ns: int) -> l
 
 
 def check_account(what: str, account: RunAccount, outcome: str, short_id: str) -> Check:
-    """Check that the items of one signal for one destination add up, and that none is lost.
+    """Check that all items of one signal for one destination are accounted for and none is lost.
 
     ``what``: title of the check.
     """

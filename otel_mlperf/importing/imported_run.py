@@ -30,7 +30,7 @@ TAG: Final = "imported"
 
 
 def find_or_none(name: str) -> RunFolder | None:
-    """Return the run with this name, id or path; None if a run of this name may be created.
+    """Return the run with this name, id or path; None if ``name`` can be the name of a new run.
 
     Raises:
         NoSuchRun: no run exists for ``latest`` or at the path, or the id prefix is ambiguous.
@@ -49,10 +49,10 @@ def find_or_none(name: str) -> RunFolder | None:
 def belongs_to(
     trace: Path, run: RunFolder | None, *, is_new: bool
 ) -> tuple[RunFolder | None, Window | None]:
-    """Return the run that recorded the trace, and the trace's window; else ``(run, None)``.
+    """Return the run that recorded the trace, and the trace's window; if unknown, ``(run, None)``.
 
-    ``run`` is the requested run (None: any). If ``is_new``, that run does not exist yet, so that it
-    did not record the trace.
+    ``run`` is the requested run (None: any). If ``is_new``, the requested run does not exist yet,
+    so it cannot have recorded the trace.
     """
     if is_new or not trace.is_file():
         return run, None  # A missing file is reported later, when it is read.

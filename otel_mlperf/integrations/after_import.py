@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` once, when module ``name`` is loaded; now if the module is already loaded.
+    """Call ``then`` once, when module ``name`` is loaded, or now if it is already loaded.
 
     Args:
         name: full name of the module: ``lightning.pytorch``.

@@ -4,8 +4,9 @@
 pickling, workers, exit codes and tracebacks are exactly those of ``python``. One environment
 variable and one folder at the front of ``PYTHONPATH`` make Python run this package's
 ``sitecustomize`` first. That module starts the run, switches the integrations on, and removes the
-variable and the folder. Launchers keep both, so that the programs that they start inherit them. The
-program to record is determined from the command line alone, before any of its code has run.
+variable and the folder. In a launcher, variable and folder remain, so that the programs that the
+launcher starts inherit them. The program to record is determined from the command line alone,
+before any of its code has run.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ def _is_recorded(program: Program, request: Autostart, *, is_rank: bool) -> bool
 
 
 def _request_recording(request: Autostart, folder: str = "") -> None:
-    """Request recording of child programs that are ranks or do this program's own work."""
+    """Request the recording of child programs that are ranks or do this program's work.
+
+    ``folder`` is the folder of this program's run, empty as long as there is no run.
+    """
     args = short_words(sys.argv[1:])
     request = msgspec.structs.replace(request, scope="ranks", pid=0, delegated=args, behind=folder)
     os.environ.update(request.put({}))
@@ -126,8 +130,8 @@ def record(name: str, who: Identity | None = None, **overrides: Any) -> Run:
 
     Args:
         name: name of the run.
-        who: rank and run of this process, if the environment does not contain them.
-        **overrides: settings of ``Config`` for such a rank.
+        who: rank and run of this process (None: read from the environment).
+        **overrides: settings of ``Config`` for a rank given by ``who``.
     """
     from otel_mlperf.integrations.switch import integrate_all, named_off
     from otel_mlperf.recorder.api.start import start, start_as

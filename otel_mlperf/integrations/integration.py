@@ -44,8 +44,8 @@ class Integration(Protocol):
     def switch_on(self, framework: ModuleType) -> None:
         """Start recording the framework's loop; the module has been imported.
 
-        May be called again after ``switch_off``. Exceptions are counted and logged; the import
-        continues.
+        Can be called again after ``switch_off``. Exceptions are counted and logged; the import of
+        the framework continues.
         """
 
     def switch_off(self) -> None:

@@ -47,7 +47,7 @@ _open: set[socket.socket | Connection] = set()
 
 
 def join(run: Run) -> None:
-    """Pass a run's sampled sections to the program's tracer provider, as soon as that is set."""
+    """Pass a run's sampled sections to the program's tracer provider, once a provider is set."""
     try:
         joined = JoinedProvider(run)
     except OSError as error:
@@ -210,7 +210,11 @@ def _pass_on(item: SpanItem, resource: Resource, provider: Any, processor: Any) 
 
 
 def _is_sampled(span: ReadableSpan, sampler: Any, is_unsampled: bool) -> bool:
-    """Return the decision of the user's own sampler, queried as for a span of the program."""
+    """Return the decision of the user's sampler, queried as for a span of the program.
+
+    ``is_unsampled``: whether the span's parent counts as not sampled. Without a sampler, the result
+    is True.
+    """
     if sampler is None:
         return True
     # A root section serves as its own parent: the program's spans in a trace of the run always have

@@ -30,7 +30,7 @@ _PROVIDER: Final = "OTEL_MLPERF_PROVIDER"
 
 
 class Instrumentor:
-    """Entry point of ``opentelemetry_instrumentor``: records the program."""
+    """Instrumentor that starts a run (entry point ``opentelemetry_instrumentor``)."""
 
     def instrument(self, **_: Any) -> None:
         """Start a run if this process runs a program to record; never raises."""
@@ -48,7 +48,7 @@ class Instrumentor:
 
 
 class Configurator:
-    """Entry point of ``opentelemetry_configurator``: installs this package's provider.
+    """Configurator that installs our provider (entry point ``opentelemetry_configurator``).
 
     The provider is installed only if this configurator is selected
     (``OTEL_PYTHON_CONFIGURATOR=otel_mlperf``) or is the only one. Otherwise the other configurator
@@ -66,9 +66,9 @@ class Configurator:
 
 
 def distro() -> Any:
-    """Entry point of ``opentelemetry_distro``: selects this package's configurator.
+    """Return a distro that selects our configurator (entry point ``opentelemetry_distro``).
 
-    Return None, so that the next distro is used, unless ``OTEL_PYTHON_DISTRO=otel_mlperf`` is set.
+    Unless ``OTEL_PYTHON_DISTRO=otel_mlperf`` is set, return None, so the next distro is used.
     """
     if os.environ.get(_DISTRO) != NAME:
         return None

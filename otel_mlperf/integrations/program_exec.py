@@ -1,7 +1,8 @@
 """Recording across ``os.exec*``: the program that replaces this one is recorded in its place.
 
 Wrapper programs end with ``exec``, and so do programs that restart themselves with other
-environment variables. The current run must end before the replacement: nothing could end it later.
+environment variables. The current run is ended before the replacement, because nothing could end
+the run later.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def as_rank(told: str, folder: str) -> Iterator[None]:
 
     Args:
         told: the ``Autostart`` request, as JSON text.
-        folder: the run folder's path; may not exist on another node.
+        folder: the run folder's path; on another node, the folder might not exist.
     """
     run = _begin(told, folder)
     if run is None:

@@ -47,7 +47,7 @@ class RecordedBody:
         self._began_ns = time.monotonic_ns()
 
     def measure(self) -> RunMeasures:
-        """Return the measures so far; may be called only once, while the block is being recorded.
+        """Return the measures so far; must be called at most once, while the block is recorded.
 
         Raises:
             OtelMlperfError: the journal overflowed, nothing was recorded, or the block stopped the

@@ -65,7 +65,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def short_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a command line; empty if these exceed 8192 characters in total."""
+    """Return ``words``, or an empty tuple if they have more than 8192 characters in total."""
     return tuple(words) if sum(map(len, words)) <= _MAX_CHARACTERS else ()
 
 
@@ -141,7 +141,8 @@ def detect_program(
 ) -> Program:
     """Return the program, from ``sys.argv`` and ``sys.orig_argv`` at interpreter start.
 
-    ``is_prompt``: whether Python without an argument shows a prompt, instead of reading a script.
+    ``is_prompt``: whether Python without an argument shows a prompt; otherwise it reads a script
+    from standard input.
     """
     first = argv[0] if argv else ""
     if first == "-m":

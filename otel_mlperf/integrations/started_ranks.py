@@ -78,7 +78,7 @@ def leave_starts() -> None:
 
 
 def join_with_group(told: Autostart, join: Join) -> None:
-    """Make this process or its fork, once it joins a process group, a rank of the requested run."""
+    """Make this process, or a fork of it, a rank of the run as soon as it joins a process group."""
     if _Starts.is_join_seen:
         return
     _Starts.is_join_seen = True
@@ -91,7 +91,7 @@ def join_with_group(told: Autostart, join: Join) -> None:
 
 
 def script_rank(told: Autostart, environ: MutableMapping[str, str]) -> Identity:
-    """Return run and rank of a script that Lightning started again, from its request ``told``."""
+    """Return the run in ``told`` and the rank in ``environ``, for a script started by Lightning."""
     local = _number(environ, "LOCAL_RANK")
     return Identity(
         run_id=told.run_id,

@@ -33,7 +33,7 @@ class TorchLoop:
         """Watched modules that were imported before torch was switched on."""
 
     def await_libraries(self) -> None:
-        """Register import hooks for the modules of watched calls.
+        """Register import hooks for the modules that contain the watched calls.
 
         Must run before torch is imported: otherwise a module whose own import loads torch is
         already in ``sys.modules``, but does not have its functions yet.

@@ -38,7 +38,8 @@ _KEYWORDS: Final = {"if", "then", "elif", "else", "do", "while", "until", "!", "
 def describe_withheld(command: Sequence[str], path: str) -> str:
     """Return why recording cannot start under ``command``, and what to do; empty if it can start.
 
-    In a shell script, commands that name Python are checked too.
+    If ``command`` runs a shell script, the commands in the script that name Python are checked as
+    well.
 
     Args:
         command: words of a command line.

@@ -138,7 +138,10 @@ def parse_counts(text: str) -> list[int]:
 def try_settings(
     measure: Callable[[Setting], Trial], counts: Sequence[int] | None, now: Setting, cpus: int
 ) -> list[Trial]:
-    """Try each number of workers, then perhaps the best with deeper prefetching; return all trials.
+    """Try each number of workers; return all trials.
+
+    If the best trial has workers, their number is also tried with deeper prefetching, unless
+    ``now`` already prefetches as deeply.
 
     Args:
         measure: runs the trial of one setting.

@@ -178,7 +178,7 @@ def time_batches(loader: Iterable[Any], batches: int, ahead: int, clock: Callabl
 
 
 def time_pass(loader: Iterable[Any], batches: int, clock: Callable[[], int]) -> tuple[Pace, int]:
-    """Time up to ``batches`` batches of one pass, the first included; return pace and count.
+    """Time one pass, up to ``batches`` batches including the first; return pace and batch count.
 
     Raises:
         LoaderError: the loader is empty, or its code raises.

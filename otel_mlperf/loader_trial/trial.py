@@ -97,7 +97,7 @@ def try_loader(
         target: name of the loader on the command line.
         loader: an iterable of batches.
         batches: batches per turn.
-        counts: numbers of workers to try; None: chosen by the number of CPUs and the speed-up.
+        counts: numbers of workers to try (None: chosen by the number of CPUs and the speed-up).
         cpus: CPUs that workers may use.
         tell: receives a label of each trial before it starts.
 
@@ -122,7 +122,7 @@ def try_loader(
 
 
 def try_setting(loader: Any, setting: Setting, batches: int) -> Trial:
-    """Benchmark the DataLoader ``loader`` with ``setting``; a turn has at least ``batches``."""
+    """Benchmark ``loader`` with ``setting``, in turns of at least ``batches`` batches."""
     again, before = made_again(loader, setting), read_memory()
     known = {child.pid for child in active_children()}
     # Workers deliver in rotation: with fewer than two batches per worker, the result would depend

@@ -23,7 +23,7 @@ class Metric(NamedTuple):
     def prometheus(self) -> str:
         """Name of the metric in Prometheus.
 
-        It is that of the OTLP translation strategy ``UnderscoreEscapingWithSuffixes``.
+        The name follows the OTLP translation strategy ``UnderscoreEscapingWithSuffixes``.
         """
         words = _WORDS.findall(self.name)
         unit = UNIT_WORDS.get(self.unit, "")

@@ -1,4 +1,4 @@
-"""Sources of metrics, and the minimum level of readings of each metric.
+"""Sources of metrics, and the lowest level of readings at which each metric is emitted.
 
 Metrics that are not listed here describe the run itself (steps, sections, profiler windows) or the
 health of the package, and are emitted at every level.

@@ -1,7 +1,7 @@
 """OTLP client over HTTP, and the outcomes of requests.
 
 The outcome depends only on the server's answer. Success is a 2xx status with a body that is empty
-or an export response. An answer that may be about another request results in a retry.
+or an export response. A request is sent again if the answer might belong to another request.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ class Client:
 class Backoff:
     """Delays between retries, which grow from one to five seconds, with jitter.
 
-    Each delay is randomly shortened, to 40 % at the least, so that many agents do not contact a
-    restarted collector at the same moment. The maximum ensures that the first delivery follows
-    within five seconds of the restart. A delay requested by the server is a lower bound.
+    Each delay is shortened at random, to at least 40 % of its length, so that many agents do not
+    contact a restarted collector at the same moment. The maximum ensures that the first delivery
+    follows within five seconds of the restart. A delay requested by the server is a lower bound.
     """
 
     def __init__(self, chance: Callable[[], float] | None = None) -> None:

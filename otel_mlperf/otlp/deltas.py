@@ -22,7 +22,7 @@ class SentTotal(msgspec.Struct, array_like=True):
 
 
 def growth(now: SentTotal, before: SentTotal) -> SentTotal:
-    """Return a series' growth from ``before`` to ``now``; buckets of ``before`` may be finer."""
+    """Return a series' growth from ``before`` to ``now``; buckets of ``before`` can be finer."""
     counts = [*now.counts]
     for index, count in enumerate(before.counts, before.offset):
         counts[(index >> (before.scale - now.scale)) - now.offset] -= count

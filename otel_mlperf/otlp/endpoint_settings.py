@@ -269,7 +269,7 @@ class _SettingReader:
     def _with_scheme(self, address: str) -> str:
         """Return the address with a scheme.
 
-        A gRPC address may lack a scheme. The variable ``..._INSECURE`` then selects http or https.
+        If a gRPC address lacks a scheme, the variable ``..._INSECURE`` selects http or https.
         """
         if not self.is_grpc or "/" in address:
             return address

@@ -198,7 +198,7 @@ def _indices(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return each value's bucket index at ``MAX_SCALE``.
 
     ``index >> n`` is the index at scale ``MAX_SCALE - n``. Only the logarithm of the mantissa is
-    computed, so that the index is accurate to 1e-10 of a bucket. A power of two is the upper bound
+    computed, which makes the index accurate to 1e-10 of a bucket. A power of two is the upper bound
     of a bucket, and belongs to that bucket.
     """
     mantissa, exponent = np.frexp(np.maximum(values, _SMALLEST))

@@ -100,7 +100,7 @@ class HeadLayout:
         )
 
     def slot(self, name: str, kind: str) -> None:
-        """Append space for a column's values, of NumPy format ``kind``, to the template."""
+        """Append space for one value of column ``name``, in NumPy format ``kind``."""
         self.slots[name] = kind, len(self.template)
         self.template += bytes(np.dtype(kind).itemsize)
 
@@ -163,7 +163,10 @@ def fill_heads(columns: SpanColumns, sizes: NDArray[np.int64]) -> NDArray[np.voi
 
 
 def _width(column: NDArray[np.int64]) -> int:
-    """Return the bytes of a column's varints: 1, 2, 4, 8, or 10 for negative or large values."""
+    """Return how many bytes each of a column's varints needs: 1, 2, 4, 8 or 10.
+
+    The result is 10 if any value is negative or has more than 56 bits.
+    """
     if not len(column):
         return 1
     if int(column.min()) < 0:

@@ -35,7 +35,7 @@ _BOUNDS: Final = (
 
 
 class SpanLimits(NamedTuple):
-    """Span limits of the user; None if only the bounds of the recorder apply."""
+    """Span limits of the user. A limit is None if only the recorder's bound applies."""
 
     attributes: int | None = None
     length: int | None = None
@@ -127,7 +127,11 @@ def read_span_limits(environ: Mapping[str, str]) -> tuple[SpanLimits, list[str]]
 def _limit(
     attributes: Mapping[str, Any], max_count: int | None, length: int | None
 ) -> dict[str, Any]:
-    """Return the newest attributes with truncated texts; add the number of dropped ones."""
+    """Return the newest attributes with truncated texts, and the number of dropped ones, if any.
+
+    ``max_count`` and ``length`` are the limits (None: no limit). The number is the attribute
+    ``names.DROPPED_ATTRIBUTES``.
+    """
     kept = dict(_newest([*attributes.items()], max_count))
     dropped = len(attributes) - len(kept)
     kept = {key: _cut(value, length) for key, value in kept.items()}

@@ -20,7 +20,7 @@ def post_in_parts(
     """Send a request; if the server refuses it, send both halves, recursively down to one item.
 
     Args:
-        post: Function that sends one request, and may itself wait and retry.
+        post: Function that sends one request; it can itself wait and retry.
         body: Request as for ``halves``.
         signal: ``traces`` or ``metrics``.
         lost: Numbers of permanently refused items by reason, to which this function adds.

@@ -257,7 +257,7 @@ class _BoundedSocket:
         return count
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return a reader for one answer, which may be used after ``close``."""
+        """Return a reader for one answer. The reader is usable even after ``close``."""
         self._readers += 1
         return io.BufferedReader(_AnswerReader(self))
 

@@ -141,7 +141,7 @@ class _Part:
         parts.append(self)
 
     def value(self, key: str) -> str:
-        """Return the scalar of ``key`` as text and mark ``key`` as used; empty if there is none."""
+        """Mark ``key`` as used; return its scalar as text, "" if ``key`` has no scalar."""
         value = self.left.get(key)
         if isinstance(value, Mapping | list):
             return ""
@@ -154,7 +154,7 @@ class _Part:
         return _Part(self.left.pop(key, None), f"{self.path}{key}.", self._parts)
 
     def items(self, key: str) -> list[_Part]:
-        """Return the mappings in the list of ``key``, marked as used; empty if it has no list."""
+        """Mark ``key`` as used; return the mappings in its list, [] if ``key`` has no list."""
         value = self.left.get(key)
         if not isinstance(value, list):
             return []

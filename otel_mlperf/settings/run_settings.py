@@ -81,7 +81,7 @@ def write_settings(folder: str, environ: Mapping[str, str]) -> None:
 
 
 def _is_utf8(text: str) -> bool:
-    """Return whether JSON can contain a text; a variable may contain arbitrary bytes."""
+    """Return whether JSON can contain ``text``: an environment variable can contain any bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -148,7 +148,7 @@ def _is_of_run(name: str, value: str) -> bool:
 
 
 def _is_same_server(recorded: Mapping[str, str], caller: Mapping[str, str]) -> bool:
-    """Return whether run and caller use the same MLflow server, so that recorded ids are valid."""
+    """Return whether run and caller use one MLflow server; only then are recorded ids valid."""
     server = _without_login(caller.get(MLFLOW_URI, ""))
     return bool(server) and server == _without_login(recorded.get(MLFLOW_URI, ""))
 

@@ -1,7 +1,7 @@
 """Standard OpenTelemetry samplers, which decide by a trace's id alone whether to send the trace.
 
 The settings ``trace_first``, ``trace_every`` and the like select traces, some of which a sampler
-discards. All ranks of a step share its trace id, so that they make the same decision. An
+discards. All ranks of a step share the step's trace id, so they make the same decision. An
 OpenTelemetry SDK that takes part in the trace makes the same decision, too.
 """
 

@@ -5,9 +5,10 @@ never see an incomplete part. Writing the same part number again replaces the sa
 configured to use a single thread and the system's allocator, because pyarrow's own allocator never
 releases memory.
 
-At the size limit parts are removed, oldest first: profiler windows, then spans (both are only
-examples, and new ones are the most useful), then other tables in the order of ``_REMOVAL_ORDER``,
-steps last. The newest part of a table is never removed.
+At the size limit, parts are removed from one table after the other: profiler windows, then spans
+(both are only examples, and new ones are the most useful), then other tables in the order of
+``_REMOVAL_ORDER``, steps last. In each table the oldest parts are removed first, and the newest
+part never.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def write_part(
 def write_pieces(
     folder: Path | str, table: str, host: str, number: int, pieces: Iterable[Mapping[str, Values]]
 ) -> Path:
-    """Write one part of ``table`` with only one piece in memory; return the part's path.
+    """Write one part of ``table`` with one piece in memory at a time; return the part's path.
 
     Raises:
         StoreError: a column is unknown, missing or of the wrong type, or writing fails.
@@ -177,7 +178,7 @@ def _small_end(parts: list[TablePart], most_bytes: int) -> list[TablePart]:
 
 
 def _mergeable(parts: list[TablePart], over: int) -> list[TablePart]:
-    """Return the newest run of over ``over`` adjacent parts of one size class, or else [].
+    """Return the newest series of more than ``over`` adjacent parts of one size class, or [].
 
     Size classes are powers of ``over`` in the number of merged parts. Therefore a row is rewritten
     only once per class, and not in every merge.

@@ -83,7 +83,10 @@ def gather(connection: duckdb.DuckDBPyConnection, table: str, selection: str) ->
 
 
 def newest(table: str, parts: list[TablePart]) -> list[TablePart]:
-    """Return all parts if at most 1,024 or in ``_ALWAYS_WHOLE``, else the newest of each host."""
+    """Return ``parts``, without the older parts of each host if there are over ``_MAX_RECENT``.
+
+    Tables in ``_ALWAYS_WHOLE`` keep all parts.
+    """
     if len(parts) <= _MAX_RECENT or table in _ALWAYS_WHOLE:
         return parts
     by_host = [list(of_host) for _, of_host in groupby(parts, key=lambda part: part.host)]
@@ -110,7 +113,7 @@ _PATTERN: Final = re.compile(r"[*?\[]")
 
 
 def label_path(name: str) -> str:
-    """Return the JSON path of a label for ``labels ->> $path`` (null if the label is missing)."""
+    """Return a label's path for the SQL ``labels ->> $path``, which is null without the label."""
     return f'$."{name}"'
 
 

@@ -1,7 +1,7 @@
 """Data types and constants of the tables of profiler windows and of their JSON columns.
 
-The converter of traces writes the data, analyses read it, and ``--json`` prints it unchanged.
-Times are Unix nanoseconds if the times in the trace are Unix times.
+The converter of traces writes the data, analyses read it, and ``--json`` prints it unchanged. Times
+are nanoseconds: Unix times if the trace has Unix times, else relative to the trace's own zero.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Detection of CUDA graph captures in any thread.
 
-During a capture in the usual mode (``global``), no thread may query a CUDA event: the capture would
-fail. CUDA does not report captures of other threads. They are therefore detected where
-``torch.cuda.graph`` starts and ends; direct calls of ``CUDAGraph.capture_begin`` are not detected.
+A capture in the usual mode (``global``) fails if any thread queries a CUDA event. CUDA reports no
+captures of other threads. Captures are therefore detected where ``torch.cuda.graph`` is entered and
+left; direct calls of ``CUDAGraph.capture_begin`` are not detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WAIT_S: Final = 1.0
 
 
 class Captures:
-    """Idents of threads that capture a CUDA graph, and a lock that delays starts of captures."""
+    """Idents of threads that capture a CUDA graph, and a lock for which new captures wait."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -28,11 +28,11 @@ class Captures:
 
 
 class CaptureMoment(AbstractContextManager[None]):
-    """Gate around the calls with which torch starts, or ends, a CUDA graph capture.
+    """Observer of torch's calls that start a CUDA graph capture, or of those that end one.
 
     Args:
-        captures: updated by the gate.
-        is_begin: whether this is the gate of the start, otherwise of the end.
+        captures: updated at each of these calls.
+        is_begin: whether the observed calls start a capture; otherwise they end one.
     """
 
     busy: Final = False
@@ -41,7 +41,7 @@ class CaptureMoment(AbstractContextManager[None]):
         self._captures, self._is_begin = captures, is_begin
 
     def of(self, _subject: object) -> CaptureMoment:
-        """Return this gate, because it treats all captures alike."""
+        """Return this object as a call's context manager, because it treats all captures alike."""
         return self
 
     def __enter__(self) -> None:
@@ -72,7 +72,7 @@ def watch_captures(cuda: Any) -> Captures:
 
 
 def weave_graph(kind: Any, captures: Captures) -> None:
-    """Update ``captures`` when ``kind``, a context manager of captures, is entered or left."""
+    """Update ``captures`` whenever ``kind``, torch's class of a capture, is entered or left."""
     for end, is_begin in ((kind.__enter__, True), (kind.__exit__, False)):
         moment = CaptureMoment(captures, is_begin=is_begin)
         name = f"{_GATE}_{'begin' if is_begin else 'end'}"

@@ -93,7 +93,7 @@ class DeviceClock:
         return [first, *(first + _elapsed_ns(stamps[0], stamp) for stamp in stamps[1:])]
 
     def move_to(self, stamp: Stamp, said_ns: int) -> Stamp | None:
-        """Compare future readings with ``stamp``, whose device time is ``said_ns``.
+        """Make ``stamp``, whose device time is ``said_ns``, the reference of future readings.
 
         Return the previous stamp, so that the caller can reuse the stamp's event; None if this is
         the first call.

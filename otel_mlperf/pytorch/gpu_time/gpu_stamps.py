@@ -107,7 +107,7 @@ class GpuStamps:
     # -- called by sections ----------------------------------------------------------------------
 
     def begin(self) -> Stamp | None:
-        """Record the start stamp of a section; return None if that is impossible here or now."""
+        """Record a section's start stamp; return None if this thread cannot record one now."""
         if self._is_off or get_ident() != self._thread:
             return None
         try:
@@ -154,7 +154,7 @@ class GpuStamps:
             self._pool.give(stamp.place[0], stamp.event)
 
     def finish(self) -> None:
-        """At the run's end, report passed batches; count sections of other batches as missed."""
+        """At the run's end, report batches that the device has passed; count others as missed."""
         if self._is_off or get_ident() != self._thread:
             return
         try:
@@ -215,7 +215,7 @@ class GpuStamps:
         return ended
 
     def _end_before(self, root: int, start: Stamp, end_ns: int) -> Stamp | None:
-        """If a step ended over ``_LATE_NS`` ago, return its last section's end stamp; else None."""
+        """Return the last section's end stamp if a step ended over ``_LATE_NS`` ago, else None."""
         if self._clock() - end_ns < _LATE_NS:
             return None
         batch = self._open.get((root, start.place[0]))

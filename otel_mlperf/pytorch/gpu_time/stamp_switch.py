@@ -42,7 +42,7 @@ class Switch:
         self.stamps: GpuStamps | None = None
 
     def look(self, now_ns: int = 0) -> None:
-        """Enable stamps if CUDA is initialised, and stamp the step that starts at ``now_ns``."""
+        """If CUDA is initialised, enable stamps, and stamp the step that starts at ``now_ns``."""
         if self.stamps is not None or get_ident() != self._thread:
             return
         try:

@@ -5,10 +5,10 @@ neither waits for a GPU nor resets counters that the program may read. Readings 
 four times a second, and less often if they would cost more than a thousandth of the time. CUDA is
 never initialised for a reading.
 
-PyTorch itself records the allocation history for the moment at which memory runs out: the newest
-entries with their stacks, up to a maximum number (about two entries for an allocation and its
-release). The setting enables the history from the first step in which CUDA is in use until the
-run's end. A history that the program has enabled itself is not changed.
+PyTorch itself can record an allocation history, which shows why memory ran out: the newest entries
+with their stacks, up to a maximum number (about two entries for an allocation and its release). The
+setting ``cuda_memory_history`` enables the history from the first step in which CUDA is in use
+until the run's end. A history that the program has enabled itself is not changed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Allocator:
         self._note_peaks()
 
     def _note_peaks(self) -> None:
-        """Store the peaks that earlier runs of this process left."""
+        """Store the peaks that torch already reports, from earlier runs of this process."""
         try:
             torch = self._find_torch()
             for device in range(torch.cuda.device_count()) if torch is not None else ():
@@ -225,7 +225,7 @@ class AllocationHistory:
 
 
 def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the blocks in use of an allocator snapshot, with ``address`` if torch records it."""
+    """Yield a snapshot's blocks that are in use, with ``address`` if torch records addresses."""
     for segment in snapshot["segments"]:
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
@@ -235,7 +235,7 @@ def blocks_in_use(snapshot: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def bytes_by(
     places: Iterable[str], blocks: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[int, int]]:
-    """Return requested bytes and number of blocks by place; ``places`` has each block's place."""
+    """Return requested bytes and number of blocks by place; ``places`` has one item per block."""
     sizes, counts = Counter[str](), Counter[str]()
     for place, block in zip(places, blocks, strict=True):
         sizes[place] += block.get("requested_size", block["size"])

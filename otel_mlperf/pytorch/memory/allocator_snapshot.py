@@ -54,8 +54,8 @@ class _Section(NamedTuple):
 def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Return requested bytes and number of blocks in use, by innermost section at allocation.
 
-    The result is empty if there is no allocation history. Blocks that are older than the history,
-    or than the journal's ring, are ``not known``.
+    The result is empty if there is no allocation history. The section of a block that is older than
+    the history, or than the journal's ring, is ``not known``.
     """
     times_ns = _allocated_at(snapshot)
     if not times_ns:
@@ -194,7 +194,7 @@ def _text(value: object) -> bytes:
 
 
 def _free(folder: Path, rank: int) -> str:
-    """Return the first unused base name; the rank may have written snapshots before a restart."""
+    """Return the first base name in ``folder`` that no earlier snapshot of the rank uses."""
     used = {path.stem for path in folder.iterdir()}
     n = next(n for n in range(1, len(used) + 2) if f"{rank}-{n}" not in used)
     return str(folder / f"{rank}-{n}")

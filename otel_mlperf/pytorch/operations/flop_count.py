@@ -1,13 +1,13 @@
 """Floating point operations of a call of a model and of its backward pass.
 
 ``torch.utils.flop_counter`` counts the operations on the model's twin, whose tensors have no
-content: the program's own call is not affected. Counting in that call would require a dispatch
+content, so the program's own call is not affected. Counting in that call would require a dispatch
 mode. Each operator would then go through Python, and code compiled by ``torch.compile`` would run
 uncompiled, with other results.
 
 A multiplication and an addition are two operations. Matrix products, convolutions and attention are
-counted; element-wise operations are not. The backward pass starts at all outputs, or at the output
-called ``loss`` if there is one.
+counted; element-wise operations are not. The backward pass starts at the output called ``loss`` or,
+if there is none, at all outputs.
 """
 
 from __future__ import annotations

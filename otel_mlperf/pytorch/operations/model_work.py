@@ -4,10 +4,10 @@
 new shape is counted once, between two steps, so that no step becomes longer. A step has figures
 only if the shapes of all its calls were counted before: the first step of each shape has none.
 
-``torch.nn.Module._call_impl`` is woven once the first model is registered; a hook of the module
-would be pickled and copied with the module. If a registered module is called inside another one,
-only the outermost call counts. Code compiled by ``torch.compile`` bypasses the gate, so of a
-compiled model only the call from outside counts.
+Once the first model is registered, ``torch.nn.Module._call_impl`` is modified. A hook of the module
+is not used, because hooks are pickled and copied with the module. If a registered module is called
+inside another one, only the outermost call counts. Code compiled by ``torch.compile`` does not run
+the modified function, so only the outermost call of a compiled model counts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Watcher(Protocol):
 
 
 class CallWatch:
-    """Gate of the calls of torch modules whose work is counted."""
+    """Observer of all calls of torch modules, which reports those of watched modules."""
 
     def __init__(self) -> None:
         self.busy = True
@@ -97,7 +97,10 @@ class CallWatch:
         self.busy = False
 
     def of(self, subject: Any) -> Any:
-        """Return the context for a call in the loop's thread; calls elsewhere are not observed."""
+        """Report a call to the module's watcher, if any; return a context manager for the call.
+
+        Calls in other threads than the loop's are not reported.
+        """
         if _get_ident() != LoopThread.ident:
             return _UNSEEN
         try:
@@ -190,7 +193,7 @@ class ModelWork:
             return None
 
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Add the operations of an imminent call to the step, if this call's shape was counted."""
+        """Add a call's operations to the step; note the call's shape if that is not counted yet."""
         recorder = active()
         if recorder is None:
             return
@@ -313,7 +316,7 @@ def _embedding(model: Any) -> int:
 
 
 def _type_of_products(parameter: Any, torch: Any) -> str:
-    """Return the data type in which matrix products are computed, as far as settings show."""
+    """Return the data type of matrix products, according to the parameter and torch's settings."""
     kind = parameter.dtype
     device = parameter.device.type
     try:

@@ -2,8 +2,8 @@
 
 A twin consists of modules of the same classes, whose tensors have shapes and types but no content.
 Nothing is computed, no device memory is used, and assignments to ``self`` go to the twin. Hooks are
-not called: they belong to the program's own calls. Printed output of the run is dropped, and random
-streams are restored.
+not called: they belong to the program's own calls. What the twin prints is dropped, and random
+streams are restored afterwards.
 
 Calls are compared by shapes, types and plain values, never by the content of a tensor, and no
 tensor is kept alive.
@@ -52,7 +52,8 @@ def shape_of(value: Any, torch: Any) -> Any:
 
     Raises:
         UncountableError: the argument is not a tensor, a plain value or a container of such values.
-            For example, a cache that the model writes to must not be changed by the additional run.
+            An example is a cache that the model writes to, which the additional run must not
+            change.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -69,7 +70,7 @@ def shape_of(value: Any, torch: Any) -> Any:
 
 
 def made_again(shape: Any, make: Callable[[TensorShape], Any]) -> Any:
-    """Return arguments of the shape that ``shape_of`` returned. ``make`` creates each tensor."""
+    """Recreate arguments from ``shape``, a result of ``shape_of``; ``make`` creates each tensor."""
     if isinstance(shape, TensorShape):
         return make(shape)
     if isinstance(shape, Items):
@@ -100,8 +101,8 @@ class _Muted:
 def unnoticed(torch: Any) -> Iterator[None]:
     """Drop what this thread prints inside the context, and restore random streams afterwards.
 
-    These are the streams of Python, of numpy if it is loaded, and of PyTorch for CPUs: no device
-    computes anything.
+    These are the streams of Python, of numpy if it is loaded, and of PyTorch for CPUs. Streams of
+    other devices do not change, because no device computes anything.
     """
     before = _streams(torch)
     out = sys.stdout, sys.stderr
@@ -125,7 +126,7 @@ def _streams(torch: Any) -> tuple[Any, Any, Any]:
 
 
 def _put_back(torch: Any, before: tuple[Any, Any, Any]) -> None:
-    """Restore only streams that have changed, because other threads may use the others."""
+    """Restore only random streams that have changed: other threads might be using the others."""
     own, drawn, of_torch = before
     if random.getstate() != own:
         random.setstate(own)
@@ -153,7 +154,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def twin_of(module: Any, torch: Any, fake: Callable[[Any], Any]) -> Any:
-    """Return a twin of ``module``. ``fake`` returns a tensor's twin, the same twin at each call.
+    """Return a twin of ``module``. ``fake`` returns a tensor's twin, always the same for a tensor.
 
     Raises:
         UncountableError: the operations would be miscounted, or no twin can be made.
@@ -193,7 +194,7 @@ class _Twins:
         return self._one(value)
 
     def _container(self, value: Any) -> Any:
-        """Return a copy, so that additions do not reach the program's container."""
+        """Copy a container, so that the twin cannot add items to the program's container."""
         if isinstance(value, dict):
             return {name: self._one(one) for name, one in value.items()}
         return type(value)(map(self._one, value))

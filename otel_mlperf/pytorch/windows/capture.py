@@ -6,8 +6,8 @@ meantime propagate; the caller then drops the window.
 
 torch does not report the number of events before it has stopped the profiler. Events are allocated
 on the heap, and between two steps nothing else grows there. The growth in malloc's statistics,
-divided by the measured size of an event, therefore gives their number to within a factor of two. An
-event has about 220 bytes; shapes double that, stacks and allocations add many small events.
+divided by the measured size of an event, therefore gives the number of events to within a factor of
+two. An event has about 220 bytes; shapes double that, stacks and allocations add many small events.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def resident_bytes() -> int:
 
 
 class WindowGrowth:
-    """Memory growth over all windows but the first, whose memory later windows reuse."""
+    """Growth of process memory over all windows after the first, whose memory they reuse."""
 
     bytes = 0
     windows = 0
@@ -99,7 +99,7 @@ def event_bytes(schedule: Schedule) -> int:
 
 
 def _detect_account() -> tuple[Callable[[], int], int]:
-    """Return a reader of malloc's bytes in use, and the number of bits of malloc's counters."""
+    """Return a function that reads malloc's bytes in use, and the bits of malloc's counters."""
     library = ctypes.CDLL(None)
     for name, kind, bits in (("mallinfo2", _Wide, 64), ("mallinfo", _Narrow, 32)):
         function = getattr(library, name, None)
@@ -125,7 +125,7 @@ NO_EVENTS: Final = (
 
 
 def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]:
-    """Return torch's activities, their names, and a problem; empty if nothing important is missing.
+    """Return torch's activities, their names, and a message on missing activities, or "".
 
     Args:
         wanted: names of activities; empty for all available ones.
@@ -144,7 +144,7 @@ def choose_activities(wanted: Sequence[str]) -> tuple[list[Any], list[str], str]
 def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
     """Return whether restarting a profiler would crash the CUDA graphs of CUDA version ``cuda``.
 
-    ``cuda`` is None if torch is built without CUDA. See
+    ``cuda`` is None if torch is built without CUDA. The result is False if no graphs are used. See
     https://github.com/pytorch/pytorch/issues/75504.
     """
     if cuda is None or not are_graphs_used:
@@ -154,7 +154,7 @@ def has_crashing_graphs(cuda: str | None, *, are_graphs_used: bool) -> bool:
 
 
 def detect_crashing_graphs() -> bool:
-    """Return whether restarting a profiler would crash CUDA graphs of this process."""
+    """Return whether restarting a profiler would crash CUDA graphs that this process uses."""
     torch = sys.modules["torch"]
     compiler = sys.modules.get("torch._inductor.config")
     is_compiled = compiler is not None and bool(compiler.triton.cudagraphs)
@@ -296,7 +296,8 @@ class Capture:
     def give_way(self) -> None:
         """End the window, because the program starts its own profiler.
 
-        A thread other than the window's waits for that end, at most 5 s.
+        If another thread than the window's calls this, it waits until the window has ended, at most
+        5 s.
         """
         self.gave_way = True
         self._note(_GAVE_WAY)
@@ -387,7 +388,7 @@ class Capture:
         WindowGrowth.add(resident_bytes() - self._resident)
 
     def _started_unnoticed(self) -> bool:
-        """Return whether torch is recording although an interrupt kept ``is_recording`` False."""
+        """Return whether torch records, but an interrupt came before ``is_recording`` was set."""
         is_enabled = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
         return is_enabled and profiler_lock.is_alone()
 

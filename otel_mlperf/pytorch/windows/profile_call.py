@@ -164,7 +164,7 @@ class BlockProfiling(Profiling):
 
 
 class ScheduledProfiling(Profiling):
-    """Profiling by a schedule, over the steps of the run that is active at the start."""
+    """Profiling by a schedule, over the steps of the run that is active when profiling starts."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()

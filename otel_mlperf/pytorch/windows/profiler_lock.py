@@ -3,8 +3,8 @@
 torch allows one profiler at a time: starting a second one, in any thread, drops the events of the
 first, whose export then ends in a segmentation fault. Our profiler therefore does not start while
 another profiler is active, and stops when one starts. Profilers of ``torch.profiler`` and
-``torch.autograd.profiler`` are active from start to stop, even while their schedule waits: each may
-start to record at any step.
+``torch.autograd.profiler`` are active from start to stop, even while their schedule waits, because
+each can start to record at any step.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def calling() -> Iterator[None]:
 def _find_active(kind: type) -> list[Any]:
     """Return profilers that were started, but not stopped, before the observation started.
 
-    All objects are searched, once per process, and only if torch indicates that there may be one.
+    All objects are searched, once per process, and only if torch indicates that one might exist.
     """
     tracker = getattr(sys.modules["torch.autograd.profiler"], "KinetoStepTracker", None)
     if not getattr(tracker, "_step_dict", None):

@@ -97,7 +97,7 @@ class RunWindows:
         recorder.stepping.after_step = [*other_calls, self._after] if plans else other_calls
 
     def _is_outside(self) -> bool:
-        """Return whether the current thread is in no step, so that no step contains this work."""
+        """Return whether the current thread is in no step, so work done now belongs to no step."""
         opened = self._recorder.stepping.open
         if not opened:
             return True
@@ -135,7 +135,7 @@ class RunWindows:
 
 
 def windows_of(recorder: Recorder) -> RunWindows | None:
-    """Return the windows of a run; None if this process is a forked child, which is no rank."""
+    """Return the windows of a run; None in a forked child process, because that is no rank."""
     return recorder.kept.get(RunWindows)
 
 
@@ -158,7 +158,7 @@ def _plan(windows: RunWindows, recorder: Recorder, profile: str) -> None:
 
 
 def _take_over(run: Run, settings: Config) -> None:
-    """Follow the program's own schedule, unless the command line or the environment has one."""
+    """Follow the schedule in the program's ``settings``, unless the run already has one."""
     recorder = run._recorder
     windows = None if recorder is None else windows_of(recorder)
     if recorder is not None and windows is not None and not recorder.config.profile:

@@ -44,7 +44,7 @@ def folder_of(recorder: Recorder) -> Path:
 
 
 def name_of(recorder: Recorder, number: int) -> str:
-    """Return the base name of a window's files, from which TensorBoard reads worker and number."""
+    """Return the base name of a window's files, with worker and number as TensorBoard expects."""
     meta = recorder.meta
     restart = f"-restart{meta.restart}" if meta.restart else ""
     child = f"-child{meta.pid}" if meta.is_child else ""
@@ -66,7 +66,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
 
     Raises:
         StoreError: the file was not written; the message contains the reason.
-        OSError: raised by a signal handler of the program in the meantime.
+        OSError: raised by a signal handler of the program during the export.
     """
     try:
         make_folder(folder)
@@ -93,7 +93,7 @@ def write_trace(export: Callable[[str], object], folder: Path, name: str) -> Pat
 
 
 def has_started(results: Any) -> bool:
-    """Return whether Kineto's ``results`` are of a profiler that was active until its stop."""
+    """Return whether Kineto's ``results`` contain a trace; False if another profiler took over."""
     for name in ("trace_start_ns", "trace_start_us"):  # the latter until torch 2.4
         if hasattr(results, name):
             return bool(getattr(results, name)())

@@ -1,6 +1,6 @@
 """End of a run's profiler window: the profiled steps, the trace and its description.
 
-A skipped window has a reason instead.
+A skipped window has none of these, but a reason.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SeenSteps:
         self._is_recording = False  # must be last: after an interrupt, a second call repeats it
 
     def take(self) -> dict[int, tuple[str, int, int]]:
-        """Return and clear the noted steps: phase, index in the phase and number, by span id.
+        """Return and clear the noted steps, by span id: phase, index in the phase, step number.
 
         The steps are in the order in which they ended.
         """
