@@ -70,7 +70,7 @@ class WindowQueue:
 
     @property
     def waiting(self) -> bool:
-        """Return whether a window that ``stored`` has released is not converted yet."""
+        """Return whether any window released by ``stored`` is not converted yet."""
         return bool(self._ready or self._current)
 
     def look(self, state: AgentState) -> bool:
@@ -210,7 +210,7 @@ class WindowQueue:
 
 
 def bodies(event: WindowConverted, folder: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Yield item count and body of each request of a converted window; the body is None if lost."""
+    """Yield item count and body (None if unreadable) of each request of a converted window."""
     path, at = folder / os.path.basename(event.file), event.begin
     # Compare checksums: another conversion may have replaced the file, with other offsets.
     contents = _read(path)

@@ -47,7 +47,7 @@ class Accounts:
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, counts: SpanCounts, dropped: int) -> None:
-        """Count a journal's span items at one mark, and ``dropped`` items lost in the full ring."""
+        """Count a journal's span items at one mark; ``dropped`` more items met a full ring."""
         for account in self._of("spans"):
             account.created += counts.created + dropped
             account.unselected += counts.unselected
@@ -82,9 +82,9 @@ class Accounts:
         _lose(self._state.accounts[account], reason, count)
 
     def unselected(self, account: str, count: int, rolled_up: int) -> None:
-        """Count ``count + rolled_up`` items as unselected: the sampler did not select the trace.
+        """Count items as unselected, because the sampler did not select their trace.
 
-        The ``rolled_up`` items were counted as rolled up before.
+        ``count`` items had no outcome yet; ``rolled_up`` items were counted as rolled up before.
         """
         of = self._state.accounts[account]
         of.unselected += count + rolled_up
@@ -100,7 +100,7 @@ class Accounts:
         self.lost(account, "store_full", spans)
 
     def collected(self, signal: Signal, items: int) -> None:
-        """Count created items for each destination of ``signal`` (scalars or reports)."""
+        """Count ``items`` created for each destination that accepts ``signal``."""
         for account in self._of(signal):
             account.created += items
 

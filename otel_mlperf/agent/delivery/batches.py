@@ -85,7 +85,7 @@ def _hex(span: int) -> str:
 
 
 def count_items(spans: Iterable[SampledSpan | SpanItem]) -> int:
-    """Return how many of ``spans`` are items of the accounts: roll-ups and segments are not."""
+    """Return the number of ``spans`` that the accounts count: all but roll-ups and segments."""
     return sum(span.kind == "section" for span in spans)
 
 

@@ -75,7 +75,7 @@ class SpanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attributes: dict[str, Any] = {}
     links: list[tuple[Any, ...]] = []
     """Trace id and span id of each link. Attributes and flags follow if the link has attributes or
-    its target may be in another process."""
+    its target can be in another process."""
     events: list[tuple[int, str, dict[str, Any]]] = []
     """Unix time, name and attributes of each event. An exception that left the span is not an event
     here, but in ``attributes``."""
@@ -177,9 +177,9 @@ class Destination(Protocol):
     """Interface of a destination: subclasses define ``name``, ``signals`` and ``accept``.
 
     Each signal has one thread, which calls ``accept`` in the order in which batches were created.
-    ``accept`` may block: later batches wait on disk, and no other destination is delayed. A batch
-    may be offered again after it was accepted, if the agent died before it recorded the outcome;
-    the batch then has the same ``number``. If ``accept`` raises an exception, the exception is
+    ``accept`` is allowed to block: later batches wait on disk, and no other destination is delayed.
+    If the agent died before it recorded the outcome of an accepted batch, the batch is offered
+    again, with the same ``number``. If ``accept`` raises an exception, the exception is
     logged and the batch is lost as ``internal``.
     """
 
@@ -193,7 +193,7 @@ class Destination(Protocol):
     flush. Data that was not accepted waits in the event log (WAL) instead of the outbox."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Deliver a batch and return the verdict. May block."""
+        """Deliver a batch and return the verdict. Is allowed to block."""
         ...
 
     def close(self, signal: Signal) -> None:

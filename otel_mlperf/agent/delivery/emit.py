@@ -105,7 +105,7 @@ class Emitter:
             self._queue(account_of("reports", taker.name), 1, page)
 
     def flush(self, part: int) -> None:
-        """Deliver the spans since the last flush to the run folder, as batch number ``part``.
+        """Deliver spans queued since the last flush to the run folder, as batch number ``part``.
 
         Raises:
             StoreError: the spans were not accepted and still wait. The event log must not be
@@ -125,7 +125,7 @@ class Emitter:
             self._accounts.delivered(account, items)
 
     def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
-        """Queue a converted window's requests (items, body); items with a body of None are lost."""
+        """Queue ``requests`` (items, body) of a converted window; None as body means lost items."""
         self._accounts.converted(event)
         self._measure(event)
         servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]
@@ -138,7 +138,7 @@ class Emitter:
                     self._queue(account, items, body)
 
     def _measure(self, event: WindowConverted) -> None:
-        """Export the readings of a profiler window immediately, because no mark may follow."""
+        """Export a profiler window's readings immediately: there might be no later mark."""
         if not event.readings:
             return
         rank = self._state.ranks[event.instance]
@@ -149,7 +149,7 @@ class Emitter:
         self._export(rank.resource, rank.meta.unix_ns, event.end_ns, series, {})
 
     def export_if_due(self, mark: Mark) -> None:
-        """Export metrics of ranks and node: at intervals, after a rank's end, at the last mark."""
+        """Export all metrics if due: at intervals, after a rank's end and at the last mark."""
         state = self._state
         if not self._is_due(mark):
             return

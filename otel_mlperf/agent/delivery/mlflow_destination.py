@@ -72,7 +72,7 @@ class MlflowReport:
         self._client.close()
 
     def _folder(self, root: str) -> str | None:
-        """Return the server's path of artifact URI ``root``; None if another store has it."""
+        """Return the path of URI ``root`` in the server's own store; None for other stores."""
         uri = urlsplit(root)
         if uri.scheme != _PROXIED or uri.netloc not in ("", self._server):
             return None

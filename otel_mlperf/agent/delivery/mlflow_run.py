@@ -48,7 +48,7 @@ _NEVER_A_PART: Final = ("", ".", "..")
 
 
 class MlflowRun:
-    """MLflow run of one training run. Its methods raise ``Unavailable`` or ``Rejected``."""
+    """MLflow run of one training run. Failed API calls raise ``Unavailable`` or ``Rejected``."""
 
     def __init__(
         self, client: MlflowClient, site: DestinationContext, settings: MlflowSettings
@@ -65,7 +65,7 @@ class MlflowRun:
         return read_run_file(self._folder)
 
     def ready(self) -> str:
-        """If needed, create or reopen the MLflow run or log its parameters; return the run's id."""
+        """Return the MLflow run's id; create or reopen the run and log its parameters if needed."""
         if not self._id:
             try:
                 self._id = self._settings.run_id or self._find_or_create()
@@ -221,7 +221,7 @@ class MlflowRun:
     # -- end of the run ----------------------------------------------------------------------------
 
     def end(self, ended: Sequence[ScalarItem]) -> None:
-        """Report ended processes of this host; after the last process, also the status of the run.
+        """Report ended processes of this host; after the last process, report the run's status.
 
         Each host stores the worst outcome of its processes in a separate tag. A host that changes
         the run's status reads all tags again afterwards, so that the last host sets the worst

@@ -105,7 +105,7 @@ _ADVICE: Final = {
 
 
 class Unavailable(Exception):
-    """An API call failed temporarily and may be retried."""
+    """An API call failed temporarily and can be retried."""
 
     def __init__(self, reason: str, after_s: float | None = None) -> None:
         """Store the ``reason`` for the log and the minimum wait before a retry (None: backoff)."""

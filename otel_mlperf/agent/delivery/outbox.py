@@ -45,14 +45,14 @@ class Outbox:
         self._settled: dict[int, SettledRequest] = {}
         self._news: list[SettledRequest] = []
         self._made: dict[int, WaitingRequest] = {}
-        """Requests that a previous agent created after its last state, and may have sent."""
+        """Requests that a previous agent created after its last state, and has possibly sent."""
         make_folder(folder)
 
     def load(self, next_number: int, pending: list[int]) -> None:
         """Load the requests of a previous agent.
 
         Args:
-            next_number: first number that the previous agent's last state had not used. The replay
+            next_number: first unused request number in the previous agent's last state. The replay
                 adds requests from this number upward again.
             pending: numbers of the requests without an outcome in that state.
         """
@@ -77,10 +77,10 @@ class Outbox:
             where[request.number] = request
 
     def add(self, number: int, account: str, items: int, body: bytes) -> SettledRequest | None:
-        """Queue a request and return None. If a previous agent sent it, only return the outcome.
+        """Queue a request and return None; only return the outcome if it is already known.
 
-        If a previous agent created the request, its stored file is sent unchanged: in a replay, the
-        values of the agent's health metrics may differ, and servers refuse requests with two values
+        If a previous agent stored the request, the stored file is sent unchanged: in a replay, the
+        values of the agent's health metrics can differ, and servers refuse requests with two values
         for one time. If the request cannot be stored, its items are counted as lost.
         """
         check = zlib.crc32(body)
@@ -172,9 +172,9 @@ class Outbox:
             return items
 
     def forget(self) -> None:
-        """Remove the outcomes that ``news`` has returned, and requests that a replay has not added.
+        """Remove outcomes that ``news`` has returned, and old requests that no replay has added.
 
-        The caller must have written a state with these outcomes before.
+        Must be called after a state that contains these outcomes was written.
         """
         with self._lock:
             # Remove requests that the replay has not added: with other options or another version,

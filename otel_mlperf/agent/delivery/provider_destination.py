@@ -92,7 +92,7 @@ def make(site: DestinationContext) -> ProviderDestination | None:
 
 @contextlib.contextmanager
 def socket_path(folder: str, instance: str) -> Iterator[str]:
-    """Yield a path of the socket of process ``instance`` that is short enough for AF_UNIX.
+    """Yield the path of the socket of process ``instance``, shortened to fit AF_UNIX.
 
     The path is valid only in the context.
     """

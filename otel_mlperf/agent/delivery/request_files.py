@@ -63,7 +63,7 @@ def request_in(path: Path) -> WaitingRequest | None:
 
 
 def outcome_line(outcome: SettledRequest) -> str:
-    """Return an outcome as a log line after a newline, because the last line may be truncated."""
+    """Return an outcome as a log line, after a newline in case the previous line was truncated."""
     lost = ",".join(f"{reason}={count}" for reason, count in outcome.lost.items())
     number, account, check, delivered, _ = outcome
     return f"\n{number} {account} {check} {delivered} {lost or '-'} ."

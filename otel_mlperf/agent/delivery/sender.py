@@ -52,7 +52,7 @@ class Sender:
             channel.start()
 
     def drain(self, most_s: float) -> bool:
-        """Wait at most ``most_s`` seconds until the outbox is empty; return False if it is not."""
+        """Wait at most ``most_s`` seconds until the outbox is empty; return whether it is."""
         until = time.monotonic() + most_s
         with self._outbox.changed:
             while any(map(self._outbox.has, self.accounts)):

@@ -71,10 +71,10 @@ class StoreDestination(Destination):
             merge_all(self._folder, table, self._host)
 
     def trim(self, most_bytes: int, windows: Sequence[str] = ()) -> int:
-        """Remove the oldest table parts above ``most_bytes``; return the number of removed spans.
+        """Remove the oldest table parts until at most ``most_bytes`` remain, if possible.
 
-        ``windows`` are the names that parts of profiler windows have in place of the host, the
-        oldest first.
+        Returns the number of removed spans. ``windows`` names the profiler windows, oldest first:
+        their parts have these names in place of the host.
         """
         return trim(self._folder, self._host, most_bytes, windows)
 

@@ -100,7 +100,7 @@ class WandbDestination(Destination):
         return Delivered()
 
     def close(self, signal: Signal) -> None:
-        """Write an end record that still waits for the page; let the upload process finish."""
+        """Write the end record if it still waits for the page; let the upload process finish."""
         if signal == "reports":
             return
         with self._file_lock:
@@ -177,7 +177,6 @@ class WandbDestination(Destination):
             self._upload.go_on(path, has_ended=has_ended, is_anew=is_anew)
 
     def _awaits_page(self) -> bool:
-        """Return whether the end record must wait, because the run's page is not written yet."""
         ranks = self._site.ranks()
         if any(ranks.values()):
             self._has_page = False
@@ -212,7 +211,7 @@ class WandbDestination(Destination):
         return [self._records.file(PAGE[-1]), end] if has_page else [end]
 
     def _run_id(self, facts: RunFile) -> str:
-        """Return the W&B run id: the run's id, followed by the host except on the first host."""
+        """Return the W&B run id: the run's id, with the host appended on all but the first host."""
         is_first = self._site.host == safe_name(facts.host)
         return safe_name(facts.id if is_first else f"{facts.id}-{self._site.host}", limit=128)
 
@@ -238,7 +237,7 @@ class WandbRecords:
     def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
         """Encode the facts of the run, for the start of a file and after each change.
 
-        ``where`` contains the W&B entity, project and group, each of which may be empty.
+        ``where`` contains the W&B entity, project and group, each of which can be empty.
         """
         run = {
             "run_id": run_id,
@@ -300,7 +299,10 @@ def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def framed(at: int, records: Iterable[bytes]) -> bytes:
-    """Return W&B's file format of ``records`` for file offset ``at`` (0: with the file header)."""
+    """Return ``records`` in W&B's file format, to be written at file offset ``at``.
+
+    At offset 0, the file header comes first.
+    """
     body = bytearray(b"" if at else _FILE_HEADER)
     for record in records:
         done, started = 0, False

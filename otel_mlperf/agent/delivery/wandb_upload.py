@@ -1,9 +1,9 @@
 """Upload of a growing Weights & Biases file to the W&B server.
 
 W&B's own command reads and uploads the file in a separate process, which ends by itself after the
-end record. The process detects the end of the agent. If the run had ended, the process then has a
-limited time to finish the upload. If the agent was killed, the process ends immediately, because
-the next agent starts a new one.
+end record. The process detects the end of the agent. If the run has ended by that time, the process
+has a limited time to finish the upload. If the agent was killed, the process ends immediately,
+because the next agent starts a new upload process.
 """
 
 from __future__ import annotations

@@ -87,9 +87,9 @@ def aggregates_outside(state: JournalState) -> list[OutsideRow]:
 def unreported_aggregates(state: JournalState) -> list[SectionRow]:
     """Return rows of calls that were aggregated in steps, but that no step has reported.
 
-    Must be called after the journal has ended. The steps never ended, or had already ended. The
-    rows count in the run's totals. They have no path, and therefore do not count as time outside
-    steps.
+    Must be called after the journal has ended. The steps of these calls never ended, or had ended
+    before the calls were counted. The rows count in the run's totals. They have no path, and
+    therefore do not count as time outside steps.
     """
     return [
         replace(_row(state.meta, aggregate, grown, _since(state, aggregate)), path="")
@@ -98,9 +98,9 @@ def unreported_aggregates(state: JournalState) -> list[SectionRow]:
 
 
 def debt_paid(state: JournalState, path: str, self_ns: int, *, concurrent: bool) -> int:
-    """Return ``self_ns`` of sections at ``path`` minus the self time of aggregates inside.
+    """Return ``self_ns`` of sections at ``path`` minus the path's debt (``debts_ns``), at least 0.
 
-    The subtracted time is removed from the path's debt in ``debts_ns``.
+    The debt is reduced by the subtracted time.
     """
     # Aggregated calls end before their enclosing section: its debt is complete at this point.
     key = _debt_key(path, concurrent=concurrent)

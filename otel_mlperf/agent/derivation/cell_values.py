@@ -51,7 +51,7 @@ class CellValue(NamedTuple):
 
     @property
     def grows(self) -> bool:
-        """Return whether the value is a total, which still counts after its process has ended."""
+        """Return whether the value is a total, to be kept after its process has ended."""
         return self.metric.instrument in ("counter", "histogram")
 
     @property
@@ -67,7 +67,7 @@ class CellValue(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def user_metric(name: str, unit: str, kind: str) -> Metric:
-    """Return the definition of a metric of the user's program; ``kind`` is its kind of cell."""
+    """Return the definition of a metric of the user's program, with cells of kind ``kind``."""
     return Metric(name, unit, _KINDS.get(kind, "gauge"), "Recorded by the program.")
 
 
@@ -84,7 +84,7 @@ class Cell(NamedTuple):
 def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list[Cell]]]:
     """Yield number, content and cells of each known entry that has cells.
 
-    Cells with content that no process writes are omitted, because they were overwritten.
+    Cells with impossible content are omitted, because they were overwritten.
     """
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)
@@ -93,7 +93,7 @@ def cells_by_entry(journal: JournalState) -> Iterator[tuple[int, list[Any], list
 
 
 def count_damaged(journal: JournalState) -> int:
-    """Return the number of cells with content that no process writes: they were overwritten."""
+    """Return the number of overwritten cells, which have impossible content."""
     damaged = 0
     for number, of_entry in _cells(journal).items():
         entry = journal.entries.get(number)

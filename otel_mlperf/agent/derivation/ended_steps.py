@@ -112,8 +112,8 @@ def _settle_overlaps(
 ) -> None:
     """Recompute self times of steps with overlapping sections on one track (e.g. generators).
 
-    Each moment then counts for the section that started last. Steps without overlaps are skipped. A
-    cheap check recognizes them: the self times sum to the step's duration.
+    In such a step, each moment counts for the section that started last. Steps without overlaps are
+    skipped. A cheap check recognizes them: their self times sum to the step's duration.
     """
     inside = ~concurrent
     is_root = rows["span"] == rows["root"]

@@ -71,7 +71,7 @@ class StepOnDevice(NamedTuple):
 
 
 def narrowed(known: list[int] | None, times: DeviceTimes) -> list[int]:
-    """Return bounds of host clock minus device clock, and the device time of the bounds, in ns.
+    """Return bounds of host clock minus device clock, and the device time of both, in ns.
 
     Earlier bounds are widened by the possible drift and intersected with the bounds from the new
     stamps.

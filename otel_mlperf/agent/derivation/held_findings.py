@@ -2,7 +2,7 @@
 
 A finding that becomes true is a span of zero length below the run's span, which itself is sent only
 when the run ends. While the finding is true, it is also a series of the findings metric. Both are
-derived from events, so that a replay reports the same.
+derived from events, so a replay reports the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Spans that the agent creates: segments of long open sections, and device losses.
 
 A section that is open for hours gets a finished child span every ten minutes, a *segment*. The
-section itself is sent once, when it ends. If a device is lost, or responds again, this is a span of
-zero length below the run's span. Ids of both are derived from the events, so that a replay sends
-the same spans. The accounts count device spans, but not segments.
+section itself is sent once, when it ends. A device that is lost, or that responds again, gets a
+*device span* of zero length below the run's span. The ids of segments and device spans are derived
+from the events, so that a replay sends the same spans. The accounts count only the device spans.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _THREAD: Final = ["track", _TRACK, -1, "devices", False]
 
 
 def segment_spans(journal: JournalState, now_ns: int) -> list[SampledSpan]:
-    """Return the segments of open sections that are due at ``now_ns`` (monotonic) but not sent."""
+    """For open sections, return unsent segments that end by ``now_ns`` (monotonic)."""
     if journal.left:
         return []
     table = np.frombuffer(journal.open, OPEN_TYPE)
@@ -70,7 +70,7 @@ def _segment(
 
 
 def device_spans(state: AgentState, read: Read) -> list[tuple[JournalState, SampledSpan]]:
-    """Return a span for each device that was lost, or responded again, since the previous reading.
+    """Return a span for each device that was lost or responded again since the previous reading.
 
     Each span comes with a journal, to whose trace the span belongs: the journal of the rank that
     uses the device, or else of the node's first rank.

@@ -56,7 +56,7 @@ class MarkTotals:
         self._state, self._rows, self._scalars, self._explicit = state, rows, scalars, explicit
 
     def publish(self, mark: Mark) -> None:
-        """Set all series; add totals to table ``readings`` every five seconds and at ends."""
+        """Set all series; add totals to ``readings`` every five seconds and when a process ends."""
         state = self._state
         is_due = mark.unix_ns - state.totalled_ns >= _TOTALS_NS
         state.totalled_ns = mark.unix_ns if is_due else state.totalled_ns
@@ -155,7 +155,7 @@ def _redacted(journal: JournalState) -> int:
 
 
 def _main_track(table: Rows) -> int:
-    """Return the track of the section that is open longest (the run's); 0 if none is open."""
+    """Return the track of the section that started first (the run's); 0 if none is open."""
     return int(table["track"][np.argmin(table["start"])]) if len(table) else 0
 
 
@@ -188,7 +188,7 @@ def _sum_over_processes(state: AgentState) -> dict[tuple[str, str], _RankSeries]
 
 
 def _place(rank: RankState, value: CellValue) -> tuple[str, dict[str, str]]:
-    """Return key and labels of the series for ``value``; of the overflow series above the limit."""
+    """Return key and labels of the series for ``value``: the overflow series above the limit."""
     name, labels = value.metric.name, value.labels
     key = _series_key(name, labels)
     if labels and key not in rank.places:

@@ -123,13 +123,13 @@ class Meter:
                 del series.exemplars[:-_MAX_EXEMPLARS]
 
     def drop(self, metric: Metric) -> None:
-        """Mark all series of a gauge as ended. A ``set`` before the next export undoes this."""
+        """Mark all series of a gauge as ended, except those that are set before the next export."""
         for series in self._owner.series.values():
             if series.metric == metric.name:
                 series.gone = True
 
     def drop_source(self, source: str) -> None:
-        """Mark all series of a sensor source as ended. The next ``read`` undoes this."""
+        """Mark all series of a sensor source as ended, until the next ``read`` of each series."""
         for series in self._owner.series.values():
             if series.source == source:
                 series.gone = True
@@ -137,7 +137,7 @@ class Meter:
     def read(
         self, source: str, reading: SensorReading, time_ns: int, counters: Collection[str] = ()
     ) -> None:
-        """Set the series of a sensor reading; ``counters`` are counters that ``names`` lacks.
+        """Set a sensor reading's series; ``counters`` names counters not defined in ``names``.
 
         The number of such series is not limited, because the hardware bounds it.
         """
@@ -166,11 +166,10 @@ class Meter:
 
 
 def _follow(series: MetricSeries, value: float, time_ns: int) -> float:
-    """Return the value to set for a total that is counted outside the agent.
+    """Return the value to set for a total that is counted outside the agent; set its start time.
 
-    The start time of the series is set at its first reading, because the total grew before at an
-    unknown rate, and after each restart of the total. Totals of this package start at 0 with the
-    run.
+    The start time becomes ``time_ns`` at the first reading, because the earlier growth is unknown,
+    and after each restart of the total. Totals of this package start at 0 with the run.
     """
     if not series.source:
         series.start_ns = 0 if series.metric.startswith(_OURS) else time_ns
@@ -201,7 +200,7 @@ class Export:
         cumulative."""
 
     def collect(self, series: Iterable[MetricSeries], user: dict[str, Metric]) -> list[MetricData]:
-        """Return the metrics of all ``series``; ``user`` defines metrics that ``names`` lacks."""
+        """Return the metrics of all ``series``; ``user`` defines those not in module ``names``."""
         by_metric: dict[str, list[MetricSeries]] = {}
         for member in series:
             if member.gone and not member.sent:

@@ -152,7 +152,7 @@ class NewRows:
     def _note_stale(self, sections: Rows) -> None:
         """Store the ids of open-section entries whose rows were already read.
 
-        A row is published before its table entry is cleared, so that a kill in between leaves both.
+        A row is published before its table entry is cleared. A kill in between leaves both.
         """
         table = np.frombuffer(self.journal.open, OPEN_TYPE)["span"]
         # An entry may outlive its row for several marks: stale entries that still exist stay stale.
@@ -237,10 +237,10 @@ class NewRows:
 
 
 def _place_pauses(journal: JournalState, sections: Rows) -> Rows:
-    """Return ``sections`` with parent and root of each garbage collection set.
+    """Return ``sections``, with parent and root filled in for garbage collections.
 
     The enclosing section is the innermost one that contains the whole collection. The recorder
-    cannot determine that section: a collection may happen while a section is being opened or
+    cannot determine that section: a collection can happen while a section is being opened or
     closed. Partial overlap is impossible, because a collection is a single call on its thread.
     """
     is_pause = sections["flags"] & Flag.PAUSE != 0
@@ -293,7 +293,7 @@ def _end_of(journal: JournalState, *known: NDArray[np.uint64]) -> int:
 
 
 def remember_ended(journal: JournalState) -> None:
-    """Remove all but the newest ended steps, for which rows of other threads may still arrive."""
+    """Remove all but the newest ended steps, for which rows of other threads can still arrive."""
     _forget(journal.ended)
 
 

@@ -76,7 +76,7 @@ class OutsideSections:
     """Sections of one journal that ended outside steps since the last mark."""
 
     def __init__(self, rows: Rows, steps: Sequence[EndedStep], journal: JournalState) -> None:
-        """Derive from ``rows``; the ended ``steps`` reduce self times of enclosing sections."""
+        """Derive sections from ``rows``; ``steps`` reduce the self times of enclosing sections."""
         self._journal = journal
         self._rows: list[tuple[int, ...]] = rows.tolist()
         self._paths: dict[int, tuple[str, ...]] = {}
@@ -112,10 +112,9 @@ class OutsideSections:
     def _after_steps(self, ended: set[int]) -> list[tuple[int, int, int, int]]:
         """Return start, end, parent and track of the sections that are not inside an open step.
 
-        Sections inside an open step are stored in ``inside_steps``. Once the step ends, the step's
-        interval covers these sections. They must not be added before, because a cover only grows to
-        the right and the step started earlier. If the step is cancelled, the sections are returned
-        at that mark.
+        Sections inside an open step are stored in ``inside_steps`` instead: a cover only grows to
+        the right, so the step's interval, which starts earlier, must be added first. If the step is
+        cancelled and has no interval, the stored sections are returned.
         """
         journal = self._journal
         going_on = {span: root for span, root in journal.roots.items() if root.kind == "step"}
@@ -134,7 +133,7 @@ class OutsideSections:
         return intervals
 
     def ancestors(self, span: int, known: set[int]) -> set[int]:
-        """Return the ids of the sections around ``span``, until an id in ``known`` (exclusive)."""
+        """Return the ids of the sections around ``span``, below the first that is in ``known``."""
         above: set[int] = set()
         while (around := self._around.get(span)) and around.parent and around.parent not in above:
             span = around.parent
@@ -167,8 +166,8 @@ class OutsideSections:
     def _is_concurrent(self, span: int) -> bool:
         """Return whether the section or an enclosing section ran on another track than its parent.
 
-        For a section directly below the run, the tracks of the steps are compared instead. Sections
-        of a forked child are always concurrent with the main process of its rank.
+        A section directly below the run is instead compared with the tracks of the steps, if there
+        are steps. Sections of a forked child are always concurrent with its rank's main process.
         """
         if self._journal.meta.is_child:
             return True
@@ -212,7 +211,7 @@ class OutsideSections:
 def sums_by_place(
     sections: list[OutsideSection], state: JournalState
 ) -> list[tuple[OutsideRow, SectionCalls]]:
-    """Return row, era and calls of each place; self times exclude aggregates (``debt_paid``)."""
+    """Return row and calls by era and place; self times exclude aggregates (``debt_paid``)."""
     by_place: dict[tuple[int, int, tuple[str, ...], bool], list[OutsideSection]] = {}
     for section in sections:
         if not section.interrupted:

@@ -1,6 +1,6 @@
 """Update of metric series from derived rows.
 
-If the result is the same, the rows of one mark are summed first and only the sum is added to a
+Where the result is the same, the rows of one mark are summed first and only the sum is added to a
 series, because looking up a series costs more than adding a row.
 """
 
@@ -113,9 +113,9 @@ def _measure_phase(
 
 
 def _measure_productive(steps: DerivedSteps, journal: JournalState, meter: Meter) -> None:
-    """Add the duration of successful training and prediction steps without compilation.
+    """Add the productive time: durations of successful training and prediction steps.
 
-    For training steps, the waits for data are subtracted as well.
+    Compilation in these steps, and waits for data in training steps, are subtracted.
     """
     good = [step for step in steps.whole if not step.error and step.root.phase in _PRODUCTIVE]
     if not good:

@@ -35,9 +35,10 @@ class _TotalsGrowth:
         self._totals: deque[tuple[float, float, float]] = deque()
 
     def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
-        """Add both totals; return the growth of each in the last ``over_s`` seconds.
+        """Return the growth of ``total`` and ``per`` in the last ``over_s`` seconds.
 
-        After a restart of a total, both growths are 0.
+        The two values are stored for later calls. After a restart of either total, both growths
+        start again at 0.
         """
         totals = self._totals
         # A smaller total means that its source restarted: the difference would be negative.

@@ -42,7 +42,7 @@ _PATIENCE: Final = 20
 def sample_steps(
     ended: Sequence[EndedStep], policy: Policy, rank: RankState, state: JournalState
 ) -> list[EndedStep]:
-    """Decide for each ended step whether it is sampled; return the steps with the reasons.
+    """Decide for each ended step whether it is sampled; return the steps with ``kept`` set.
 
     The steps are moved from ``state.roots`` to ``state.ended``. ``ended`` must be sorted by end,
     because each step is compared with earlier steps.
@@ -107,7 +107,7 @@ class SpanSelection:
                 self._add_section(section, outside)
 
     def add_gpu_times(self, gpu: DerivedGpuTimes) -> None:
-        """Add reported GPU times to spans, then the steps that no longer wait for GPU times."""
+        """Add spans of steps that no longer wait for GPU times; set reported times of all spans."""
         waiting = self._state.steps_awaiting_gpu
         for span, step in [*waiting.items()]:
             if gpu.figures:

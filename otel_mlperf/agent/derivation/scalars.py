@@ -49,7 +49,7 @@ class Scalars:
         self._put("reading", reading.name, meta, time_ns, reading.value, labels=reading.labels)
 
     def start_finding(self, meta: JournalMeta | None, held: WarningHeld) -> None:
-        """Add a finding that has become true, for the rank of ``meta`` or for the node if None."""
+        """Add a new finding of the rank of ``meta``, or of the node if ``meta`` is None."""
         rule = _RULES[held.id]
         text = f"**{rule.severity}**: {rule.format_summary(held.value, held.labels)}. {rule.action}"
         self._put("finding", held.id, meta, held.end_unix_ns, held.value,

@@ -1,6 +1,6 @@
 """Queue of events that are logged, but not processed yet.
 
-Programs may write rows faster than the agent can process them. Events are queued in order. A large
+Programs can write rows faster than the agent can process them. Events are queued in order. A large
 backlog is only on disk (in the event log), so that the backlog does not occupy memory.
 """
 
@@ -192,7 +192,10 @@ class EventQueue:
             return first or place
 
     def contained(self) -> None:
-        """Drop processed events that could not be logged, because a written state contains them."""
+        """If all events are processed, forget those that could not be logged.
+
+        Must be called after a state that contains the processed events was written.
+        """
         with self.lock:
             if not self._waiting:
                 self._refused.clear()

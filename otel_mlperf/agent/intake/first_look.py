@@ -1,7 +1,7 @@
 """Thread that makes room in the journals while the agent is still being loaded.
 
 Loading the agent costs half a second of CPU time, and lasts longer on a machine whose cores are all
-busy. A training process that starts with a burst may fill its ring before that. This thread
+busy. A training process that starts with a burst can fill its ring before that. This thread
 therefore starts first and imports only the standard library. It moves the rows of journals that no
 agent has read yet into a file next to each journal (see ``journal.journal_folder``), where readers
 find them.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PAUSE_S: Final = 0.01
 _BLOCK: Final = 2048
 _SHARE: Final = 8
-"""A write may use at most this fraction (1/8) of the file system's free space."""
+"""A write can use at most this fraction (1/8) of the file system's free space."""
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -85,7 +85,7 @@ def _open(path: str) -> _Ring | None:
 class _Ring:
     """Ring of one journal, from which rows are moved up to the first slot that is not published.
 
-    If ``in_order`` is False, the processor may make a row's last word visible before its other
+    If ``in_order`` is False, the processor can make a row's last word visible before its other
     words. A row is then moved only if the previous poll has seen the row too.
     """
 

@@ -1,7 +1,7 @@
 """Pieces of the rows of one poll, which can be processed one after another.
 
 A section's row is written when the section ends, after the rows of all sections inside. The
-enclosing section of a row may therefore be in a later piece. Each piece lists such sections, so
+enclosing section of a row can therefore be in a later piece. Each piece lists such sections, so
 that they are treated as open when the piece is processed.
 """
 
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 def cut_rows(rows: Rows, begin: int, next_: int, holes: list[int]) -> Iterator[Piece]:
-    """Split the rows of a poll, which read from slot ``begin`` to ``next_`` except ``holes``."""
+    """Split the rows of a poll of the slots from ``begin`` to ``next_ - 1``, except ``holes``."""
     if len(rows) <= MAX_ROWS:
         yield Piece(rows, next_, holes, b"")
         return
@@ -89,9 +89,10 @@ def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArr
 
 
 def _reach_pauses(ended: Rows, ends_in: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-    """Lower ``first``, the first piece that needs each section, around garbage collections.
+    """Update ``first`` for the sections around garbage collections.
 
-    Enclosing sections are found by their times, because rows of collections have no parent.
+    ``first`` contains the first piece that needs each section. The sections around a collection are
+    found by their times, because rows of collections have no parent.
     """
     for i in np.flatnonzero(ended["flags"] & Flag.PAUSE).tolist():
         encloses = ended["start"] <= ended["start"][i]

@@ -95,7 +95,7 @@ class Tail:
         self._alive_ns[name] = self._readers[name].counted([Word.BEAT]).get(Word.BEAT, 0)
 
     def missing(self, state: AgentState) -> list[Event]:
-        """Return end events for journals in the state that have no readable file."""
+        """Return an end event for each open journal in ``state`` without a readable file."""
         self._open.refresh()
         return [
             Left(name, journal.alive_ns, journal.open, journal.cells, journal.words, is_whole=False)
@@ -113,9 +113,9 @@ class Tail:
     def poll(self) -> Iterator[Event]:
         """Return new entries and rows as events, and the end of each ended journal.
 
-        Everything is read now, and returned in events of limited size. If a rank's main journal
-        ends, new journals of its forked children are read too, because the run's span must not be
-        derived before the spans of the children.
+        Everything is read now, and returned in events of limited size. If a rank's main journal has
+        ended, the same poll reads the new journals of its forked children: the run's span must not
+        be derived before the spans of the children.
         """
         joined: list[Event] = []
         found: list[Iterable[Event]] = []
@@ -172,8 +172,8 @@ class Tail:
     def seen(self, before: dict[str, Seen] | None = None) -> dict[str, Seen]:
         """Return a snapshot of open table, cells and counters of each journal, by name.
 
-        If ``before`` contains snapshots from before a poll, the tables also contain sections that
-        have ended since, because rows of the poll may have these sections as parent.
+        The tables contain the open sections, and those that were open in ``before``, the snapshots
+        from before a poll: rows of the poll can have these sections as parent.
         """
         seen = {}
         for name, reader in self._readers.items():
@@ -194,7 +194,7 @@ class Tail:
 
     @property
     def tables_requested_ns(self) -> int:
-        """Return the monotonic ns of the last request to write the tables; 0 if there is none."""
+        """Return when tables were last requested, in monotonic ns; 0 if there was no request."""
         times_ns = (reader.word(Word.TABLES_REQUESTED) for reader in self._readers.values())
         return max(times_ns, default=0)
 
@@ -232,8 +232,8 @@ class Tail:
     def take_fullest(self) -> dict[int, tuple[int, int]]:
         """Return unread bytes and ring size in bytes, by pid of each rank's main process.
 
-        Both are from the poll with the highest fill level since the last call, over the rank's main
-        process and its forked children.
+        Both values are from the fullest journal of the rank's main process and forked children. The
+        unread bytes are the maximum of all polls since the last call.
         """
         fullest: dict[int, tuple[int, int]] = {}
         pids = {meta.rank: meta.pid for meta in self.mains().values()}

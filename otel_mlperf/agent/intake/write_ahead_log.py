@@ -39,7 +39,7 @@ class Place(NamedTuple):
 class Log:
     """Event log in ``folder``, which appends to segment number ``segment``.
 
-    ``at`` is the number of bytes of the first segment that the state already contains.
+    The state already contains the first ``at`` bytes of this segment, which ``replay`` skips.
     """
 
     def __init__(self, folder: Path, segment: int, at: int = 0) -> None:

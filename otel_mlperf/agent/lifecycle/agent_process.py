@@ -57,7 +57,7 @@ def serve(
 ) -> int:
     """Serve the journals in ``folder`` until the last journal has ended; return an exit code.
 
-    Does nothing if another agent serves the folder, or if other users may write to the folder: a
+    Does nothing if another agent serves the folder, or if other users can write to the folder: a
     journal contains the path of the run folder to which the agent writes.
 
     Args:
@@ -160,7 +160,7 @@ def _claimed_agent(
     own: dict[str, mmap.mmap] | None = None,
     take_over: Callable[[], None] = lambda: None,
 ) -> Iterator[Agent]:
-    """Yield an agent for the journals in ``folder``. The agent's folder is locked."""
+    """Claim a folder for the agent's state; yield an agent for the journals in ``folder``."""
     # Imported late: every rank starts an agent, and only the one that serves needs these modules.
     from otel_mlperf.agent.intake.tail import Tail
     from otel_mlperf.agent.lifecycle.agent_loop import Agent
@@ -196,7 +196,7 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def leave_the_job(run_folder: Path, host: str) -> None:
-    """Detach this process from the training job; the OOM killer should choose it first."""
+    """Detach this process from the training job, and make it the OOM killer's first choice."""
     # Leave the working directory, so that it can be unmounted.
     os.chdir("/")
     os.umask(0o077)  # also for files of libraries and child processes

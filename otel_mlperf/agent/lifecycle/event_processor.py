@@ -1,6 +1,6 @@
 """Event processor, which applies events to the agent's state, for all journals of the node.
 
-The result depends only on the events and the order of events, so that a replay writes the same
+The result depends only on the events and the order of events, so a replay writes the same
 table parts and creates the same requests.
 """
 

@@ -29,7 +29,7 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 def node_folder(run_folder: Path, host: str, number: int = 1) -> Path:
     """Return the path of an agent's folder.
 
-    ``number`` distinguishes agents with equal host names.
+    ``number`` distinguishes agents with equal host names, and is appended unless 1.
     """
     name = safe_name(host)
     return run_folder / "agent" / (name if number == 1 else f"{name}-{number}")
@@ -39,8 +39,8 @@ def node_folder(run_folder: Path, host: str, number: int = 1) -> Path:
 def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
     """Create, lock and yield the folder of the agent that serves the journals in ``journals``.
 
-    A previous agent of the same journals may still be ending, and have the lock. In that case the
-    folder is used without the lock, because the new agent needs the folder's state and log.
+    If a previous agent of the same journals is still ending and has the lock, the folder is used
+    without the lock, because the new agent needs the folder's state and log.
 
     Raises:
         OSError: the run folder cannot be written.
@@ -64,7 +64,7 @@ def claim_folder(run_folder: Path, host: str, journals: Path) -> Iterator[Path]:
 
 @contextmanager
 def claim_ended_folder(folder: Path) -> Iterator[bool]:
-    """Lock the folder of an agent that may have ended; yield False if it is still in use."""
+    """Lock an agent's folder and yield True; yield False if that agent still uses the folder."""
     lock = _open(folder)
     try:
         yield _acquire(lock)

@@ -68,8 +68,8 @@ class Journals(NamedTuple):
 
     read: int
     in_use: int
-    """Number of journals in folders where a process still records: reading would last until it
-    ends."""
+    """Number of journals in folders where a process still records. These journals are not read,
+    because reading would last until that process ends."""
     failed: list[str]
 
 
@@ -112,7 +112,7 @@ def _options_for(folder: Path, environ: Mapping[str, str]) -> Options:
 
 
 def folders_to_read(run: RunFolder | None) -> list[Path]:
-    """Return the journal folders of ``run`` on this node; if None, of all runs in shared memory.
+    """Return this node's journal folders of ``run``, or of all runs if ``run`` is None.
 
     Raises:
         StoreError: on Windows, which has no locks that show which runs are still served.

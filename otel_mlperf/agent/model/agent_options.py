@@ -78,7 +78,7 @@ class Options:
     """Time between two readings of a sensor."""
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     """All environment variables as given, because destinations of other packages read their own
-    variables. The values may contain secrets."""
+    variables. The values can contain secrets."""
     withheld: frozenset[str] = frozenset()
     """Accounts (``signal/destination``) of destinations that are named in the run folder, but not
     by the caller. Their requests are created, but not sent until the caller names the

@@ -60,7 +60,7 @@ class MetricSeries(msgspec.Struct):
 
     @property
     def is_observed(self) -> bool:
-        """Return whether a sensor reads the series, so that its total is counted elsewhere."""
+        """Return whether a sensor reads the series, whose total is then counted elsewhere."""
         return self.source not in {"", JOURNAL}
 
 
@@ -131,7 +131,7 @@ class AgentState(msgspec.Struct):
     """Number of bytes of log segment ``segment`` that the state contains."""
     journals: dict[str, JournalState] = {}
     finished: list[str] = []
-    """Journals that were read to their end, but whose files may still exist."""
+    """Journals that were read to their end, but whose files might still exist."""
     ranks: dict[str, RankState] = {}
     series: dict[str, MetricSeries] = {}
     """Series of the node: the accounts, and readings that belong to no rank."""

@@ -39,7 +39,7 @@ class Polled(msgspec.Struct, array_like=True, tag="polled", frozen=True):
     holes: list[int]
     rows: bytes
     gone: int = 0
-    """Number of further rows that were overwritten or never written, so that their content is
+    """Number of further rows that were overwritten or never written, so their content is
     unknown."""
     around: bytes = b""
     """Sections (OPEN_TYPE) that enclose these rows. Their own rows follow in later events."""
@@ -54,13 +54,13 @@ class Left(msgspec.Struct, array_like=True, tag="left", frozen=True):
 
     journal: str
     monotonic_ns: int
-    """Time at which the journal's process was last seen alive, which may be long ago; 0 if
+    """Time at which the journal's process was last seen alive, possibly long ago; 0 if
     never."""
     open: bytes
     cells: bytes
     words: dict[int, int]
     damaged: int = 0
-    """Number of sections that were overwritten, so that nothing else is known about them."""
+    """Number of sections that were overwritten, so nothing else is known about them."""
     is_whole: bool = True
     """Whether the journal was read to its end; False, for example, if its file was removed
     before."""

@@ -1,4 +1,4 @@
-"""State of one journal, as far as the journal's file does not contain it any more."""
+"""State of one journal that can no longer be read from the journal's file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Root(msgspec.Struct):
 
 
 class RecentStep(msgspec.Struct, array_like=True):
-    """Step that ended recently. Rows of other threads may still arrive for the step."""
+    """Step that ended recently. Rows of other threads can still arrive for the step."""
 
     root: Root
     kept: str | None
@@ -48,7 +48,7 @@ class RecentStep(msgspec.Struct, array_like=True):
 
 
 class SampledStep(msgspec.Struct, array_like=True):
-    """Section rows of a sampled step that are converted to spans once its GPU times are known."""
+    """Section rows of a sampled step, to be converted to spans once the GPU times are known."""
 
     root: Root
     reason: str
@@ -176,7 +176,7 @@ class JournalState(msgspec.Struct):
 
     @property
     def run_trace(self) -> bytes:
-        """Return the id (16 bytes) of the run's trace, with all sections outside steps."""
+        """Return the trace id (16 bytes) of the run's trace."""
         return ids.run_trace_id(self.meta.run_id, self.meta.restart).to_bytes(16, "big")
 
     def step_trace(self, phase: str, n: int) -> bytes:

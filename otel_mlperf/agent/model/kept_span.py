@@ -66,7 +66,7 @@ class SampledSpan:
         return self.journal.thread(self.track)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes of this span, except constant ones of the section name."""
+        """Return this span's attributes, without those that all spans of its name share."""
         own = dict(self.payload.get("a") or {})
         used = zip(names.MEASURES, self.payload.get("u") or (), strict=False)
         own |= {measure.attribute: figure for measure, figure in used if figure is not None}
@@ -109,7 +109,7 @@ class SampledSpan:
 
     @property
     def status(self) -> Literal["unset", "ok", "error"]:
-        """Return ``error`` after a failure or interruption, else ``ok`` if the user set it."""
+        """Return ``error`` after a failure or interruption, else the user's ``ok`` or ``unset``."""
         if self.error or self.interrupted:
             return "error"
         return "ok" if self.payload.get("s") else "unset"

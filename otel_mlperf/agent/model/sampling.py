@@ -40,8 +40,8 @@ PART: Final = "part"
 _FEWEST_SPANS: Final = 20
 """Minimum useful number of spans that one rank contributes to a trace."""
 _RUN_PART: Final = 10
-"""A profiler window may add this fraction (1/10) of a rank's span budget to the run's trace,
-because a run may have many windows."""
+"""A profiler window can add at most this fraction (1/10) of a rank's span budget to the run's
+trace, because a run can have many windows."""
 _WINDOW: Final = 100
 _ENOUGH: Final = 5
 """Minimum number of known durations that is required to call another duration slow."""
@@ -90,7 +90,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.max_spans_per_rank, room) if rank in chosen else 1
 
     def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
-        """Return a profiler window's maximum of spans: in the run's trace, and by step trace id."""
+        """Return a profiler window's span limits: in the run's trace, and by a step's trace id."""
         by_trace = {
             step.trace: self.spans_of_step(
                 window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
@@ -111,11 +111,12 @@ def reason_to_keep(
     error: bool,
     profiled: bool = False,
 ) -> str | None:
-    """Return the reason to sample a step of phase ``key``, or a section with that key; else None.
+    """Return the reason to sample a step or section; None if it is not sampled.
 
-    ``index`` counts from 0 by key. ``now_ns`` is the event's time, for the limits per minute. The
-    duration is stored for later calls, except if ``profiled``, because a profiler slows steps down.
-    Slowness is relative to the previous hundred durations.
+    ``key`` is the step's phase, or contains the section's name; ``index`` counts from 0 by key.
+    ``now_ns`` is the event's time, for the limits per minute. The duration is stored for later
+    calls, except if ``profiled``, because a profiler slows steps down. Slowness is relative to the
+    previous hundred durations of the key.
     """
     if profiled:
         return PROFILED

@@ -43,15 +43,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("otel_mlperf.agent")
 _AGENT_S: Final = 60.0
-"""Maximum wait for the agent's list of its GPUs, because a driver may load slowly."""
+"""Maximum wait for the agent's list of its GPUs, because a driver can load slowly."""
 _LOOK_S: Final = 0.5
 """Interval between checks whether the ranks still run."""
 
 
 def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None:
-    """Read GPUs that the rank of ``journal`` sees but the agent does not, until the rank ends.
+    """Read GPUs that the rank of ``journal`` sees but the agent does not.
 
-    Returns immediately if no GPUs are hidden from the agent, or if GPU readings are disabled.
+    Returns after all ranks that see these GPUs have ended; immediately if no GPUs are hidden from
+    the agent, if GPU readings are disabled, or if another sampler reads the same GPUs.
     """
     options = read_options(environ)
     if options.readings == "none" or "gpu" not in options.sources:
@@ -88,7 +89,7 @@ class _Ranks:
         self._readers: dict[str, JournalReader] = {}
 
     def look(self, key: str = "") -> bool:
-        """Update ``pids``; return whether this rank or a rank with view key ``key`` is running."""
+        """Update ``pids``; return whether this rank or another with view key ``key`` is running."""
         names = {self.name}
         if key:
             names |= {name for name, view in read_views(self.folder).items() if view.key == key}

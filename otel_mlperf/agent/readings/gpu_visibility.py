@@ -178,7 +178,7 @@ class TaskGpus:
         return True
 
     def take(self) -> list[Measurement] | None:
-        """Return measurements of GPUs that only samplers see; None if not determined yet."""
+        """Return measurements of GPUs that only samplers see; None until the agent's are known."""
         own_devices = self._seen()
         # Wait for the agent's own list of GPUs: otherwise its GPUs would count as hidden.
         if own_devices is None and self._clock() - self._began_s < _FIRST_S:

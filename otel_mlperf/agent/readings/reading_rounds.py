@@ -78,7 +78,7 @@ class ReadingRounds:
     def step(self, mains: Mains, stepping: Collection[str] = ()) -> list[Read]:
         """Start due readings without blocking; return an event for each reading that is complete.
 
-        ``stepping`` are the journals in ``mains`` of ranks that have started a step.
+        ``stepping`` contains those journals in ``mains`` whose ranks have started a step.
         """
         now_s = self._clock()
         if not self._stepping.issuperset(stepping):

@@ -1,6 +1,6 @@
 """Set of the sensors that the agent reads, selected by the level of readings.
 
-A sensor that may block on a driver or a disk is read in its own thread, with a deadline. All other
+A sensor that can block on a driver or a disk is read in its own thread, with a deadline. All other
 sensors cost microseconds and are read between two polls of the journals. One sensor measures the
 agent itself.
 """
