@@ -44,7 +44,7 @@ def safe_attributes(given: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _is_safe(key: Any, value: Any) -> bool:
-    """Return whether an attribute can be stored unchanged; most attributes pass this cheap test."""
+    """Return whether an attribute certainly needs no conversion; most attributes pass this test."""
     kind = type(value)
     if type(key) is not str or not key or len(key) > NAME_BYTES or not key.isascii():
         return False
@@ -62,7 +62,7 @@ def safe_name_text(name: Any) -> str:
 
 
 def safe_value(value: Any) -> Any:
-    """Return a value as bool, int, float, text or a list; bytes as ``{"base64": text}``."""
+    """Convert a value to bool, int, float, text or a list; bytes become ``{"base64": text}``."""
     kind = type(value)
     if kind is bool or kind is float:
         return value
@@ -108,7 +108,7 @@ def _list(items: Iterable[Any]) -> list[Any]:
 
 
 def _nested(value: Any) -> str:
-    """Return a nested list as text; inner lists become type names: a list may contain itself."""
+    """Return a nested list as text. Lists in it become type names: a list can contain itself."""
     items = islice(value, _MAX_ITEMS)
     values = [_type_name(i) if isinstance(i, _LISTS) else safe_value(i) for i in items]
     return clean(str(values), TEXT_BYTES)

@@ -58,7 +58,7 @@ class _Faults:
 
 
 def count_in(journal: Journal | None) -> None:
-    """Count errors and redacted values in ``journal`` from now on; None: in no journal."""
+    """Count errors and redacted values in ``journal`` from now on; if it is None, in no journal."""
     if journal is None:
         _Faults.count = _Faults.count_callback = None
         IN_PROCESS.count_with(None)
@@ -103,7 +103,8 @@ def try_again(call: Callable[..., object], *arguments: Any, left: int = _MAX_RET
         left: maximum number of retries.
 
     Raises:
-        BaseException: an exception of the program that interrupted an attempt, after the last one.
+        BaseException: the program's exception that interrupted an attempt; it is raised after the
+            last attempt.
     """
     # Each retry runs within the ``except`` of the previous one. A loop would have gaps between two
     # ``try`` blocks, in which a signal could interrupt it.
@@ -118,7 +119,7 @@ def try_again(call: Callable[..., object], *arguments: Any, left: int = _MAX_RET
 
 
 def count_error(error: BaseException) -> None:
-    """Count an exception of the recorder, or an exit that it caught, without a log message.
+    """Count an exception of the recorder, or an exit that the recorder caught; log nothing.
 
     Raises:
         Exception: ``error`` itself, if it belongs to the program.
@@ -128,7 +129,7 @@ def count_error(error: BaseException) -> None:
 
 
 def _raise_foreign_failure(error: BaseException) -> None:
-    """Raise ``error`` if it is an ``Exception`` of the program; callers catch exits on purpose."""
+    """Raise ``error`` if it is an ``Exception`` of the program, but not if it is an exit."""
     if isinstance(error, Exception):
         raise_foreign(error)
 

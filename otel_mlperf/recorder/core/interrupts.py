@@ -33,7 +33,7 @@ def at_once(function: F) -> F:
     """Extend the function's first ``try`` to the function's entry, and return the function.
 
     For code that must complete: ``__exit__`` is called once, and an exception before its ``try``
-    would leave a section open. The exception handlers may run when only the arguments have been
+    would leave a section open. The exception handlers must expect that only the arguments have been
     assigned.
     """
     plain: FunctionType = function  # type: ignore[assignment]

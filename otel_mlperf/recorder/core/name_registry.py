@@ -136,19 +136,19 @@ class Registry:
         return number
 
     def _bounded(self, name: str, constant: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Return a request's attributes, with the settings' time limit if they contain no limit."""
+        """Return a request's attributes, adding the settings' time limit if they have none."""
         bound = bound_of(self._bounds, name)
         settings = {} if bound is None else {names.SECTION_BOUND: bound}
         return {**settings, **(constant or {})}
 
     @property
     def has_sections(self) -> bool:
-        """Whether any section was registered except run, steps and garbage collections."""
+        """Whether a name other than those of run, steps and garbage collections is registered."""
         about = self._about.copy().values()
         return any(kind not in _OF_ANY_PROGRAM for _, kind, _ in about)
 
     def watch(self, number: int, category: str, *, resources: bool = False) -> None:
-        """Register whether sections of a name measure resource usage and device time."""
+        """Enable resource usage and device time for a name, where the settings require it."""
         kinds = self._measured_kinds
         if resources or category in kinds or ALL in kinds:
             self.measured.add(number)
@@ -193,7 +193,7 @@ class Registry:
         return number
 
     def entry_of_handle(self, handle: Nameable) -> int:
-        """Return the number of a handle's name in the current phase; register a new name."""
+        """Return the number of a handle's name in the current phase; register the name if new."""
         number = self.known.get(handle) or self._slow_known.get((self.phase, handle))
         if number is not None:
             return number
@@ -213,7 +213,7 @@ class Registry:
         return self.described(entry)[:2]
 
     def described(self, entry: int) -> tuple[str, str, Mapping[str, Any] | None]:
-        """Return name, category and constant attributes; ``other`` is the name if it is unknown."""
+        """Return name, category and constant attributes; an unknown entry is named ``other``."""
         return self._about.get(entry, ("other", names.OTHER, None))
 
     def set_phase(self, phase: str) -> str:

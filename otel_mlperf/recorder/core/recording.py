@@ -57,8 +57,9 @@ class Recording:
 
 _active: Any = None
 watchers: list[Callable[[Any], None]] = []
-"""Functions called when the active recording or its properties may have changed, with the recording
-or None. The modules of the public calls copy it to their globals, which are the fastest to look up.
+"""Functions called with the active recording, or None, when it or its properties may have changed.
+
+The modules of the public calls copy the recording to their globals, which are looked up fastest.
 """
 
 
@@ -77,7 +78,7 @@ def refresh() -> None:
 
 # Returns Any, because the type of the composed recorder is in a layer above this module.
 def active() -> Any:
-    """Return this process's recorder; None if it has none. A forked child first creates its own."""
+    """Return the recorder of this process, or None. A forked child first creates its own."""
     recorder = _active
     if recorder is not None and recorder.is_retired:
         return recorder.replacement()

@@ -17,7 +17,7 @@ _NOT_FAILURES = (GeneratorExit, StopIteration, StopAsyncIteration)
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Return whether ``error`` means that a section failed; a normal exit or None does not."""
+    """Return whether ``error`` means that a section failed; False for a normal exit and None."""
     if error is None or isinstance(error, _NOT_FAILURES):
         return False
     return not (isinstance(error, SystemExit) and error.code in (None, 0))

@@ -1,7 +1,7 @@
 """Choice whether sections are recorded, only aggregated, or excluded.
 
-Settings select sections by category and by name pattern. The choice is made once per name, so that
-it costs recorded sections nothing.
+Settings select sections by category and by name pattern. The choice is made once per name, so
+recorded sections have no further cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Choice = Literal["record", "aggregate", "exclude"]
 _MAX_CACHED: Final = 4096
-"""Maximum number of names with a cached choice; for further names it is computed each time."""
+"""Maximum number of names with a cached choice; further names are matched at each call."""
 
 
 class SectionChoice:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NO_LOOP: Final = None
 """No event loop runs in the thread, so no other task can run in it between two moments."""
 MANY: Final = object()
-"""More than one turn (of a generator), or unknown (of an event loop that is not asyncio's own)."""
+"""More than one turn (for a generator), or unknown (if the event loop is not asyncio's own)."""
 
 
 def current_turn() -> Any:

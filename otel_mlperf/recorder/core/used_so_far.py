@@ -170,7 +170,7 @@ class Counters:
         return _of_process(self.resident_bytes(), peak_bytes(), self._device(None))
 
     def _io(self) -> tuple[int | None, int | None, int]:
-        """Return the bytes read and written (None if unknown), and those that this call reads."""
+        """Return the bytes read and written (None if unknown), and the bytes read by this call."""
         text = self._threads.file().read()
         # The file starts with the lines rchar and wchar; no other file in /proc starts like this.
         columns = text.split(None, 4) if text.startswith(b"rchar: ") else ()
@@ -252,7 +252,7 @@ class _ThreadFile(KernelFile):
         self._release = give_back
 
     def close(self) -> None:
-        """Close the file, so that another thread may keep one open."""
+        """Close the file, so that another thread is allowed to keep one open."""
         super().close()
         self._release()
 

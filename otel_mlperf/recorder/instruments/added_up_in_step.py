@@ -38,7 +38,7 @@ class AddedUpInStep:
         self._memos: dict[int, Memo] = {}
 
     def watch(self, cell: AddUpCell, memo: Memo) -> None:
-        """Attribute growth of ``cell`` to the step from now on; the step's end clears ``memo``."""
+        """Attribute later calls in ``cell`` to the step, whose end clears the cache ``memo``."""
         self._memos[id(memo)] = memo
         words, at = self._words, cell.word
         if not at or at in self._before:

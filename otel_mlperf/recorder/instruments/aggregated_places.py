@@ -44,7 +44,9 @@ class _Surroundings(NamedTuple):
     beside: bool
     """Whether the section, or one around it, is on another track than its enclosing section."""
     track: int | None
-    """Track of the section; None for the run, inside which tracks without steps are concurrent."""
+    """Track of the section. None for the run: sections directly in it are concurrent if their track
+    has no steps.
+    """
 
 
 _NOTHING_AROUND: Final = _Surroundings((), False, False, None)
@@ -103,7 +105,7 @@ class AggregatedPlaces:
     def settle(self, call: OpenAggregate, t1: int) -> bool:
         """Exit a call that is not the current section; return whether to record its duration.
 
-        ``t1`` is the monotonic end time in ns.
+        ``t1`` is the monotonic end time in ns. A call that is not open is not recorded.
         """
         if not getattr(call, "at", 0):
             return False
@@ -186,7 +188,7 @@ class AggregatedPlaces:
         return self._recording.registry.about(section.entry)[0], section.entry
 
     def _surroundings(self, section: SectionContext | None) -> _Surroundings:
-        """Return the surroundings inside a section, as the agent derives them from rows."""
+        """Return the surroundings of calls in ``section``, as the agent derives them from rows."""
         below: list[SectionContext] = []
         found, known = self._found, _NOTHING_AROUND
         if len(found) >= _REMEMBERED:

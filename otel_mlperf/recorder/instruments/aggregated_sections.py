@@ -101,8 +101,8 @@ def _bind(  # noqa: C901 - closures of one scope, by design
 ) -> tuple[type[AggregatedSection], Callable[[], None], Callable[[], None]]:
     """Return a section class for the recording's journal, and two functions that change the class.
 
-    The functions are called at the end of the recording, and when asyncio may have been imported.
-    ``sections.section.bind`` explains the order of operations in the class's methods.
+    The first is called at the end of the recording, the second when asyncio might have been
+    imported. ``sections.section.bind`` explains the order of operations in the class's methods.
     """
     words = recording.journal.words
     local: ThreadMemo = places.local
@@ -192,7 +192,7 @@ def _bind(  # noqa: C901 - closures of one scope, by design
 
 @at_once
 def _rescue(problem: BaseException, do: Callable[..., None], *arguments: Any) -> None:
-    """Complete or undo a failed ``__enter__`` or ``__exit__`` by ``do``, which may be repeated."""
+    """Complete or undo a failed ``__enter__`` or ``__exit__`` by ``do``, an idempotent function."""
     try:
         do(*arguments)
     except BaseException as another:  # noqa: BLE001 - the callee decides

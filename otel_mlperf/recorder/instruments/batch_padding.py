@@ -81,7 +81,7 @@ def count_padding(batch: Any) -> tuple[int, int] | None:
 
 
 def _ending(rows: Rows) -> int:
-    """Return the number of padding positions at row ends: repetitions of the usual last token."""
+    """Return the number of positions at row ends that repeat the most common last token."""
     value, count = Counter(row[-1] for row in rows).most_common(1)[0]
     if count < 2:
         return 0
@@ -97,7 +97,7 @@ def _run(row: Sequence[int], value: int) -> int:
 
 
 def _rows(tensor: Any) -> Rows:
-    """Return the first rows of an integer matrix in host memory; empty if ``tensor`` is not one.
+    """Return the first rows of an integer matrix in host memory; for other tensors, no rows.
 
     Tensor subclasses are excluded: reading a tensor that is distributed over ranks would be a
     collective.

@@ -87,7 +87,7 @@ class ThreadCells(threading.local):
 
 
 class Cells:
-    """Allocator of the cells of one journal: slots that accumulate one counter or value each."""
+    """Allocator of the cells of one journal."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording, self._journal = recording, recording.journal
@@ -149,7 +149,7 @@ class Cells:
         return word
 
     def take(self, content: Content) -> int:
-        """Allocate a cell; return the index of its first word, 0 (counted) if no cell is free."""
+        """Allocate a cell; return the index of its first word, or 0 (and warn) if none is free."""
         self._taken += 1
         word = self._journal.cell(self._entry(content))
         if not word:
@@ -159,7 +159,7 @@ class Cells:
         return word
 
     def added_up(self) -> dict[int, tuple[int, int, int]]:
-        """Return count, sum and covered time of aggregated sections, by first word of the cell."""
+        """Return count, sum and covered time of aggregated sections, by each cell's first word."""
         words = self._journal.words
         return {w: (words[w + 1], words[w + 2], words[w + 5]) for w in list(self.aggregates)}
 
@@ -180,7 +180,7 @@ class Cells:
         return number
 
     def within_limits(self, content: Content) -> Content:
-        """Return the content; beyond the limit of label sets, with the overflow label instead."""
+        """Return ``content``; beyond the limit of label sets, with ``OVERFLOW`` as its labels."""
         if not content[4] or content in self._shared:
             return content
         cells = self._journal.shape.cells

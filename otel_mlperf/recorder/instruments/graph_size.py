@@ -31,8 +31,8 @@ _EXACT: Final = "highest"
 def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, int]:
     """Return the values of settings that slow a backward pass, by metric.
 
-    These are: whether anomaly detection is on (0 or 1), and the FLOPs in float32 (only with CUDA
-    and a known precision setting). The result is empty without torch.
+    These are: whether anomaly detection is on (0 or 1), and the FLOPs that ``nodes`` compute in
+    float32 (only with CUDA and a known precision setting). The result is empty without torch.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -82,7 +82,7 @@ def _precision(torch: Any) -> str:
 
 
 COUNTED: Final = (2, 20, 200)
-"""Numbers of the backward passes that are examined, not the first, which may be atypical."""
+"""Numbers of the backward passes that are examined, not the first, which is often atypical."""
 MOST: Final = 20_000
 """Maximum number of counted nodes; each costs 1 µs, with a GPU 1.6 µs."""
 _SELECT: Final = "SelectBackward0"

@@ -54,7 +54,7 @@ class LiveObjects:
         """PyTorch's tensors, found by ``count``; the caller must release the references."""
 
     def count(self) -> dict[str, list[int]]:
-        """Return number and size in bytes of live objects, without referents, by type name."""
+        """Return number and size in bytes (without referents) of live objects, by type name."""
         known = gc.get_objects()
         for at in range(0, len(known), _CHUNK):
             some = [one for one in known[at : at + _CHUNK] if type(one) is not self._hidden]
@@ -76,7 +76,7 @@ class LiveObjects:
         return [*found.values()]
 
     def _add(self, some: list[Any]) -> list[Any]:
-        """Count the objects ``some``; return the base arrays of NumPy views among these."""
+        """Count the objects in ``some``; return the base (or None) of each NumPy array in it."""
         bases = []
         for one in some:
             key = id(type(one))

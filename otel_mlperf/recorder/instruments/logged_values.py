@@ -127,7 +127,7 @@ class DeferredTensors:
     def copy(self, tensor: Any, time_ns: int, where: Where) -> bool:
         """Start to copy a tensor; return whether that was possible.
 
-        It is impossible if too many copies are pending or a CUDA graph is being captured.
+        Copying is impossible if too many copies are pending or a CUDA graph is being captured.
         """
         if len(self.waiting) >= _SLOTS or _is_capturing(self._torch, tensor.device):
             return False

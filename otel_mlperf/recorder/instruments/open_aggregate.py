@@ -44,9 +44,11 @@ class Place(NamedTuple):
     """Names of the enclosing aggregated sections inside ``path``, the outermost first."""
     of_step: bool
     beside: bool
-    """Whether the calls, or a section around, are on another track than their enclosing section."""
+    """Whether the calls are on another track than the section that encloses them, or a section
+    around them is on another track than its own parent.
+    """
     since_ns: int
-    """Start of the first step of the latest new phase; 0: no step yet, or calls inside steps."""
+    """Start of the first step of the latest new phase; 0 before any step and for calls in steps."""
 
 
 class AddUpCell:
@@ -87,7 +89,10 @@ class OpenAggregate(SectionContext):
 
 
 def cut(call: OpenAggregate, below: SectionContext | None, t1: int) -> None:
-    """Move ``below``, if it is open directly in a call that ends at ``t1``, to the outer call."""
+    """Move ``below`` from the directly enclosing ``call``, which ends at ``t1``, to the outer call.
+
+    Do nothing if ``below`` is None or has ended.
+    """
     if below is None or not below.at:
         return
     inside_ns = t1 - below.t0

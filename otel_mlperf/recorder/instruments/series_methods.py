@@ -146,7 +146,7 @@ class HistogramSeries(InstrumentSeries):
     remedy = "its buckets cover values of at least zero"
 
     def record(self, value: float, /) -> None:
-        """Count ``value``, which must not be negative."""
+        """Record one observation of ``value``, which must not be negative."""
         self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:

@@ -146,7 +146,7 @@ class StackSamples:
             internal_error(error)
 
     def _counted_as(self) -> Metric | None:
-        """Return the metric for a sample at this moment; None if none should be taken now."""
+        """Return the metric for a sample at this moment; None if no sample should be taken."""
         if self._is_in_step():
             self._has_started = True
             return names.STACK_SAMPLES

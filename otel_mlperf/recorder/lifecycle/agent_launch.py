@@ -154,7 +154,7 @@ class AgentWatch:
     def _keep_journal(self) -> None:
         """Rewrite the journal's header, and restore its file if it was removed.
 
-        With a damaged header or without the file, no agent would accept or find the journal.
+        Agents reject a journal with a damaged header, and cannot find a journal without a file.
         """
         try:
             self._journal.rewrite_header()
@@ -169,7 +169,7 @@ class AgentWatch:
             warn_once("%s; retried later", error)
 
     def _is_silent(self, now: int, most_ns: int) -> bool:
-        """Return whether no heartbeat arrived for ``most_ns``; for a new agent, within 20 s."""
+        """Return whether no heartbeat arrived for ``most_ns``, or from a new agent for 20 s."""
         beat, started = self._journal.words[Word.BEAT], self._starts[-1]
         if beat < started:
             return now - started > _GRACE_NS
@@ -226,7 +226,7 @@ def start_process(
 
 
 def _start_log(run_folder: str) -> BinaryIO:
-    """Open the file for output before the agent's own log; ``/dev/null`` after a disk error."""
+    """Open a file for output until the agent opens its log; after a disk error, ``/dev/null``."""
     # One folder per host: on a shared disk, hundreds of agents start at the same time.
     logs = os.path.join(run_folder, "agent", safe_name(host_name()))
     try:

@@ -140,7 +140,7 @@ def _watch_process(run: Run, recorder: Recorder) -> None:
 
 
 def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
-    """Sample stacks: now if ``at_once``, else once sections cover too little of the steps."""
+    """Sample stacks: now if ``at_once``, else only if sections cover too little of the steps."""
 
     # Starts the only thread of the recorder in the training process.
     def watch() -> None:
@@ -200,7 +200,7 @@ def _describe(name: str, config: Config, params: dict[str, Any], tags: list[str]
 
 
 def _within_room(meta: JournalMeta) -> JournalMeta:
-    """Return the metadata; without the largest resource attributes if it exceeds its room."""
+    """Return the metadata, dropping the largest resource attributes until it fits its room."""
     by_size = sorted(meta.resource, key=lambda name: len(name) + len(str(meta.resource[name])))
     dropped = []
     while by_size and len(msgspec.msgpack.encode(meta)) > META_BYTES:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EARLIEST_NS: Final = MAX_BACKDATE_NS
-"""Earliest start of a recording in Unix time; backdated sections then start after 1970, too."""
+"""Earliest start of a recording in Unix time, so that backdated sections start in 1970 or later."""
 Clocks = tuple[int, int]
 """Unix and monotonic time in ns at the same moment."""
 _PAIRS: Final = 5

@@ -64,7 +64,7 @@ class ClosingCell:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait at most ``timeout_s`` for the summary; a later summary is displayed, too."""
+        """Wait at most ``timeout_s`` for the summary; a later summary is displayed as well."""
         self._thread.join(timeout_s)
 
     def _fill(self) -> None:
@@ -108,7 +108,7 @@ _ROOM_S = 1.0
 """Maximum wait for room in a full ring, as a part of ``PATIENCE_S``."""
 _POLL_S = 0.01
 _ENDED_WITH_RUN = frozenset({names.EPOCH, names.STEP})
-"""Categories of sections that the end of a run closes without a warning, as their loop was left."""
+"""Categories of sections that the end of a run closes without a warning: their loop was left."""
 _LEFT_OPEN = (
     "sections were still open at the end of the run and are recorded up to that time: %s; "
     "close each section: with om.span(...)"
@@ -179,7 +179,7 @@ def _await_room(recorder: Recorder) -> None:
 def _close_unreachable(
     recorder: Recorder, run: SectionContext, now: int, words: list[str] | None
 ) -> None:
-    """Close sections of other threads and tasks, which are known only by the open table."""
+    """Close sections of other threads and tasks, which are known only from the open table."""
     journal, shape = recorder.journal, recorder.journal.shape
     table = range(shape.table_at, shape.table_at + shape.open * OPEN_BYTES, OPEN_BYTES)
     open_at = [at for at in table if journal.words[at >> 3] not in (0, run.sid)]
@@ -199,7 +199,7 @@ def _close_unreachable(
 
 
 def _ended(journal: Journal, spans: set[int]) -> set[int]:
-    """Return the ``spans`` with a row, i.e. ended sections whose entry is not cleared yet."""
+    """Return those of ``spans`` that have ended, i.e. whose final row is in the ring."""
     words, first, end = journal.words, journal.shape.ring_at >> 3, journal.shape.size >> 3
     rows = zip(words[first + 2 : end : 8], words[first + 6 : end : 8], strict=True)
     ends = (Kind.SECTION, Kind.CANCEL)

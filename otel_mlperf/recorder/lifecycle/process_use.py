@@ -23,7 +23,7 @@ _START_TICKS: Final = 19
 
 
 def store_import_time(cells: Cells, start_ns: int) -> None:
-    """At the process's first run, record its age at ``start_ns``, when that run started."""
+    """Record the process's age at ``start_ns``, the run's start, unless an earlier run did."""
     global _is_recorded
     age_s = None if _is_recorded else read_age_s()
     _is_recorded = True
@@ -33,7 +33,7 @@ def store_import_time(cells: Cells, start_ns: int) -> None:
 
 
 _is_recorded = False
-"""Whether a run was started before: the time before a later run is not spent on imports for it."""
+"""Whether a run was started before: the time before a later run is not import time."""
 
 
 def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
@@ -61,7 +61,7 @@ class ProcessUse:
             self.finish()
 
     def peaks(self) -> dict[str, int]:
-        """Return the memory peak so far, as an attribute of an epoch; empty if it is unknown."""
+        """Return the memory peak so far as an epoch's attribute; no attribute if it is unknown."""
         peak_bytes_so_far = self._peak.update(peak_bytes(), self._counters.resident_bytes() or 0)
         return {names.EPOCH_MEMORY_PEAK: peak_bytes_so_far} if peak_bytes_so_far else {}
 

@@ -146,7 +146,7 @@ def _leave_to_parent() -> None:
 
 
 def _begin_in_child(parent: Recorder) -> Recorder | None:
-    """Create and return a forked child's recorder, when it first records; None if that fails."""
+    """Create the recorder of a forked child that records a first section; None if that fails."""
     import msgspec
 
     # First: creating the journal is tried only once, and must not be repeated for sections that a
@@ -176,7 +176,7 @@ def _begin_in_child(parent: Recorder) -> Recorder | None:
 
 
 def _serve_elsewhere(recorder: Recorder, parent: Recorder) -> None:
-    """Start an agent if the child's journal is in another folder than its parent's.
+    """Start an agent if the child's journal is in another folder than the parent's.
 
     This happens if shared memory is full by now. The run's agent reads only the parent's folder.
     """

@@ -1,7 +1,7 @@
 """Run object, which ``start()`` returns: queries, results and the end of a run.
 
 A process has at most one active run. Only starting a run may raise. Stopping is idempotent, limited
-in time, and happens at exit and after Ctrl-C, too.
+in time, and also happens at exit and after Ctrl-C.
 """
 
 from __future__ import annotations

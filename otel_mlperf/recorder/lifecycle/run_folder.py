@@ -216,7 +216,7 @@ def _number_or_text(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Return type and shape of an array, which may be on a GPU; ``repr`` of unknown types."""
+    """Return type and shape of an array, which might be on a GPU; ``repr`` of unknown types."""
     safe = safe_value(value)
     if isinstance(safe, float) and not math.isfinite(safe):
         return str(safe)

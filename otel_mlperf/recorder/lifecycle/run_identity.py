@@ -54,7 +54,7 @@ def give_identity(who: Identity) -> None:
 
 
 def is_identity_given() -> bool:
-    """Return whether an identity is set for the next run, which another process has started."""
+    """Return whether an identity is set for the next run; if so, another process started it."""
     return bool(_given)
 
 
@@ -201,7 +201,7 @@ def script_name() -> str:
 
 
 def is_notebook() -> bool:
-    """Return whether the program runs in a notebook; its shell may be a subclass by a provider."""
+    """Return whether the program runs in a notebook, even one whose shell is a subclass."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     kinds = type(get()).__mro__ if get is not None else ()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in kinds)
@@ -224,7 +224,7 @@ def is_imported_again() -> bool:
 
 
 def is_interactive() -> bool:
-    """Return whether the program is typed interactively: exceptions do not end the run then."""
+    """Return whether the program is typed interactively, so exceptions do not end the run."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     typed = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     return typed or (get is not None and get() is not None)

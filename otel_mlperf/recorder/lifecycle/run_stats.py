@@ -85,7 +85,7 @@ def _stats(
 
 
 def read_agent_sums(known: Known, mark: Mark) -> PublishedMark | None:
-    """Return the agent's sums since a mark; None if ``known`` lacks them or later rows."""
+    """Return the agent's sums since a mark; None if ``known`` lacks them or the rows after them."""
     published = known.published
     next_ = 1 if published is None else published.next
     if mark.slot >= next_ - 1:
@@ -109,7 +109,10 @@ def _since(cell: AddedUp, before: tuple[int, int, int] | None) -> AddedUp:
 def _with_cell(
     other: SectionStats | None, cell: AddedUp, name: str, *, from_start: bool
 ) -> SectionStats:
-    """Add a cell's calls to ``other``, if any; a cell's extremes are known ``from_start`` only."""
+    """Merge the calls of a cell into ``other``, if any.
+
+    ``from_start``: whether these are all calls of the run; only then are the extremes known.
+    """
     least, most = (cell.least_ns, cell.most_ns) if from_start else (None, None)
     own = cell.total_ns - cell.covered_ns
     added_up = SectionStats(name, cell.calls, cell.total_ns, own, least, most)
@@ -127,7 +130,7 @@ def new_calls(
 ) -> dict[int, NewCalls]:
     """Return the calls in the rows of ``known`` after slot ``after``, by entry.
 
-    Earlier rows are also read, because their sections may be children of later sections.
+    Earlier rows are also read, because their sections can be children of later sections.
     ``modules`` are the imported modules: without NumPy, rows are summed one by one.
     """
     # A copy, because summing modifies it and later queries need the original.
@@ -215,7 +218,7 @@ class RunStats:
             return Stats({}, run=self._name, missing=(_FAILED,))
 
     def _now(self) -> Recorder | None:
-        """Return the run's recorder, in a forked child the child's own; None if there is none."""
+        """Return the run's recorder (in a forked child, the child's own); None if there is none."""
         if self._pid == os.getpid():
             return self._recorder
         own = recording.unreplaced()  # a query must not create a journal for a child

@@ -43,8 +43,8 @@ class SectionStats:
     def p95_ns(self) -> float | None:
         """Return the 95th percentile of the durations; None if calls are aggregated.
 
-        The result is exact for calls of about the last second. If earlier calls are included, it is
-        derived from histogram buckets, which are 9 % wide.
+        The result is exact if all calls are of about the last second. Otherwise it is derived from
+        histogram buckets, which are 9 % wide.
         """
         if self._calls is None or self.min_ns is None or self.max_ns is None:
             return None

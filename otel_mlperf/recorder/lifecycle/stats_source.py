@@ -101,7 +101,7 @@ def _slice(journal: Journal, begin: int, end: int) -> bytes:
 
 
 def _late(journal: Journal, holes: list[int]) -> bytes:
-    """Return the complete rows in ``holes``, i.e. slots that the agent found incomplete."""
+    """Return the now complete rows in ``holes``, the slots that the agent found incomplete."""
     return b"".join(_rows(journal, hole, hole + 1)[0] for hole in holes)
 
 

@@ -76,7 +76,7 @@ class WarningWatch:
 
 
 def of_rank(own: str, items: Iterable[Any]) -> list[Any]:
-    """Return the items of the rank with the journal ``own``, a file name, and those of the node."""
+    """Return the items of the node and of the rank whose journal has the file name ``own``."""
     return [item for item in items if item.journal in ("", own)]
 
 

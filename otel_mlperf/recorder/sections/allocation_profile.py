@@ -25,7 +25,7 @@ _REFUSED: Final = (RuntimeError, AssertionError)
 
 
 def has_memray() -> bool:
-    """Return whether ``memray`` can be imported; imports it if possible."""
+    """Return whether ``memray`` can be imported; if so, import it."""
     return not why_not_loaded(_PACKAGE)
 
 

@@ -31,7 +31,7 @@ OTHER_THREAD: Final = "the call ended in another thread"
 OTHER_TASKS_RAN: Final = "the call awaited, and other tasks ran in its thread"
 OURS: Final = __file__.rpartition("/recorder/")[0]
 _COMPILE_CHECKS: Final = ("is_dynamo_compiling", "is_compiling")
-"""Functions of torch by which ``span`` checks whether it is being compiled."""
+"""Functions of torch by which ``span`` checks whether torch is compiling the call of ``span``."""
 _PER_THREAD: Final = sys.version_info < (3, 12)
 """Before Python 3.12 a profiler belongs to a thread; since then to the interpreter, so that any
 thread can switch it off.
@@ -52,8 +52,8 @@ def why_not_loaded(package: str) -> str:
 class CallProfile:
     """Profiler of one call, from ``begin`` to ``end``.
 
-    ``left_out`` is the reason why there is no profile, or empty. ``kept_bytes`` are the allocations
-    that were not freed.
+    ``left_out`` is the reason why there is no profile, or empty. ``kept_bytes`` is the size of the
+    allocations that were not freed.
     """
 
     kind: ClassVar[Kind]
@@ -139,7 +139,10 @@ class FunctionProfile(CallProfile):
         return False
 
     def off(self) -> None:
-        """Switch the profiler off; before Python 3.12, with a delay if called in another thread."""
+        """Switch the profiler off.
+
+        Before Python 3.12, a call in another thread takes effect at the next call in its own.
+        """
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()
         elif self._thread != get_ident():
@@ -176,7 +179,7 @@ was not switched off, it switches off the active one.
 
 
 def _switch_off() -> int:
-    """Switch off the calling thread's profiler; another thread installs this as its timer."""
+    """Switch off the calling thread's profiler, which calls this function as its timer."""
     sys.setprofile(None)
     return 0
 

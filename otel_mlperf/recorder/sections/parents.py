@@ -55,7 +55,7 @@ class AddedUp(Protocol):
     """Shares of aggregated sections in an open step."""
 
     def watch(self, cell: Any, memo: Any) -> None:
-        """Attribute growth of ``cell`` to the step from now on; the step's end clears ``memo``."""
+        """Attribute later calls in ``cell`` to the step, whose end clears the cache ``memo``."""
 
     def told(self) -> list[list[int]]:
         """Return the step's share of each cell, for the step's payload."""
@@ -83,10 +83,9 @@ class OpenStep:
     is_inferred = False
     """Whether the step is inferred; an explicit step cancels it."""
     whole_ns = 0
-    """For an inferred step: monotonic time at which it was complete, and may be ended; 0: not yet.
-    """
+    """Monotonic time at which an inferred step was complete and could end; 0: not complete yet."""
     is_told = False
-    """Whether callbacks were notified of its start, and therefore must be notified of its end."""
+    """Whether callbacks were notified of the step's start, and must be notified of its end."""
     added_up: AddedUp | None = None
     """Shares of aggregated sections in the step."""
     latest: list[OpenStep] | None = None

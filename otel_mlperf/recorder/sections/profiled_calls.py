@@ -143,7 +143,7 @@ class ProfiledCalls:
             self.steps.note_profiler(place, is_on=True)
 
     def release(self, place: Profiler) -> None:
-        """Register that the profiler ``place`` is off, so that another may start; idempotent."""
+        """Register that the profiler ``place`` is off, so that another can start; idempotent."""
         if self.steps is not None:
             self.steps.note_profiler(place, is_on=False)
         if self._current is place:

@@ -308,7 +308,7 @@ def bind(  # noqa: C901, PLR0915 - closures of one scope, by design
     def end_step(  # noqa: C901 - each call would cost
         section: SectionContext, t1: int, flags: int, pieces: Pieces
     ) -> None:
-        """End a step without extra data except ``pieces``, the encoded payload.
+        """End a step that has no ``Extra``; ``pieces`` is the encoded payload.
 
         An interrupted call leaves the section open, unless the row was already written. ``t1`` is
         the monotonic end time; ``flags`` are added to the row's flags.

@@ -81,7 +81,7 @@ class StepsInside(Protocol):
         """End the open steps inside a section that ends at ``t1``; ``error`` is None on success."""
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """Record that an exception leaves a section, by which steps and loops may have failed."""
+        """Record that an exception leaves a section, for the step around and the loops inside."""
 
 
 class RecordedSections(SlowPath):
@@ -208,7 +208,7 @@ class RecordedSections(SlowPath):
         self.make_current(section)
 
     def _open_request(self, section: Section, above: Any) -> None:
-        """Open a request as a new trace; inside a step or another request, as a plain section."""
+        """Open a request, as a new trace unless it is inside a step, request or foreign span."""
         sid, around = self.recording.next_id(), self.parents.surrounding()[0]
         chunk, track = self.parents.place(above, sid, section)
         parent = PARENTS.unpack(chunk)[0]
@@ -309,14 +309,14 @@ class RecordedSections(SlowPath):
         super().finish(section, t1, slot, error)
 
     def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
-        """Exclude a section's time from the step that it interrupted and the section around it."""
+        """Exclude a section's time from the interrupted ``step`` and from the section around."""
         step.excluded += duration_ns
         around = self.parents.section_around(context_above(section), section.track)
         if around is not None and around is not step.section and around.track == section.track:
             extra_of(around).excluded_ns += duration_ns
 
     def _close_leaked(self, section: Section, t1: int, words: list[str] | None) -> None:
-        """End inner sections whose ``__exit__`` was interrupted before it started, at ``t1``."""
+        """End at ``t1`` the inner sections whose ``__exit__`` was interrupted before its start."""
         leaked, inner = [], CURRENT.get()
         while inner is not section and (isinstance(inner, self.new) or _adds_up(inner)):
             leaked.append(inner)

@@ -84,7 +84,7 @@ class Extra:
     profiled: Any = None
     """``Profiler`` of the section, also after its end; None: not profiled."""
     is_call = False
-    """Whether the section is the call of a decorated function, which a profile may replace."""
+    """Whether the section is a call of a decorated function, which a line profile requires."""
     stamp: Any = None
     """Start stamp (CUDA event) of the open section."""
     flags = 0
@@ -247,7 +247,7 @@ def root_of(section: SectionContext) -> int:
 
 
 def extra_of(section: SectionContext) -> Extra:
-    """Return the section's ``Extra``; create one if there is none, or only ``Attributes``."""
+    """Return the section's ``Extra``; create one if the section has none or only ``Attributes``."""
     extra = section.extra
     if extra is None or extra.__class__ is Attributes:
         section.extra = Extra()

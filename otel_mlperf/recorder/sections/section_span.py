@@ -99,7 +99,7 @@ class SectionSpan(Span):
         self._context = context
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both spans are of one section, which may have several span objects."""
+        """Return whether both spans are of one section, which can have several span objects."""
         return isinstance(other, SectionSpan) and other.section is self.section
 
     def __hash__(self) -> int:

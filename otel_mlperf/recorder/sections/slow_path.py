@@ -276,8 +276,8 @@ class SlowPath:
 
         Args:
             section: the section whose ``__exit__`` was called.
-            t1: the monotonic end time; 0 if neither it, nor which section of a reused handle ends,
-                is determined yet.
+            t1: the monotonic end time; 0 if ``__exit__`` failed before it determined the time and
+                which section of a reused handle ends.
             slot: the slot that was drawn for the section's row; 0 if no slot was drawn.
             problem: the exception that interrupted ``__exit__``.
             error: the exception by which the section ends.

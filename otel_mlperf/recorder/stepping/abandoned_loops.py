@@ -31,7 +31,7 @@ _CALM = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN", "DELETE", "STORE", "YIELD",
 
 
 def is_suspicious(depth: int) -> bool:
-    """Return whether an exception may be propagating out of the frame ``depth`` levels up.
+    """Return whether an exception might be propagating out of the frame ``depth`` levels up.
 
     Also return True if a C function (``zip``) referred to the iterator: the cause is then unknown.
     """
@@ -67,7 +67,7 @@ class AbandonedLoops:
         Args:
             section: the step or epoch of the loop.
             end: writes the section.
-            is_suspicious: whether an exception may be propagating, so that the section is pending.
+            is_suspicious: whether an exception might be propagating, so the section stays pending.
         """
         now = time.monotonic_ns()
         if is_suspicious:
@@ -91,13 +91,13 @@ class AbandonedLoops:
             self._end(loop, error)
 
     def settle_inside(self, section: SectionContext, error: list[str]) -> None:
-        """End the pending sections inside a section that ``error`` has reached, as failed."""
+        """End the pending sections inside ``section`` as failed, because ``error`` reached it."""
         for loop in list(self._waiting):
             if _encloses(section, loop.section):
                 self._end(loop, error)
 
     def settle_one(self, section: SectionContext, error: list[str] | None) -> bool:
-        """End ``section``, with ``error`` or None, if it is pending; return whether it was."""
+        """If ``section`` is pending, end it with ``error`` and return True; else return False."""
         for loop in list(self._waiting):
             if loop.section is section:
                 self._end(loop, error)

@@ -222,7 +222,7 @@ class OneStep:
             CURRENT.set(above)  # interrupted before its token was stored
 
     def _notify_start(self, step: OpenStep) -> None:
-        """Call the callbacks of the start; a ``BaseException`` (Ctrl-C) there cancels the step."""
+        """Call the callbacks of a step's start; if one raises Ctrl-C, the step is cancelled."""
         step.is_told = True
         extra_of(step.section)  # makes its end take the slow path: the fast path needs no test
         STEP_BEGIN.tell(step.phase, step.number)
@@ -324,7 +324,7 @@ class OneStep:
 
     @at_once
     def cancel(self, step: OpenStep) -> None:
-        """Cancel an open step: the next step reuses its number, and its time is outside steps."""
+        """Cancel an open step: its number is reused, and its time counts as outside steps."""
         try:
             section = step.section
             if self.open.pop(section.sid, None) is None:

@@ -92,7 +92,7 @@ class Stepping(OneStep):
             self.end(step, step.whole_ns)
 
     def _surroundings(self) -> tuple[SectionContext | None, int, OpenStep | None]:
-        """End inferred steps, and return section, track and step around a new reported step."""
+        """End or cancel inferred steps; return section, track and step around the next step."""
         if self.end_inferred is not None:
             self.are_reported = True
             self.end_inferred()
@@ -121,7 +121,7 @@ class Stepping(OneStep):
         self.abandoned.settle_inside(section, words)
 
     def end_all(self, t1: int, error: list[str] | None) -> None:
-        """End all steps at the run's end; if it has not failed, cancel incomplete marked steps."""
+        """End all steps at the run's end; without an error, cancel incomplete marked steps."""
         self.abandoned.settle(error)
         for step in reversed(list(self.open.values())):
             extra_of(step.section)  # makes its end take the slow path: the fast path is retired
@@ -135,9 +135,10 @@ class Stepping(OneStep):
     # -- mark_step ------------------------------------------------------------------------------
 
     def mark(self, number: int | None) -> bool:
-        """End the open marked step and open the next one; return False in any other step.
+        """End the open marked step, if any, and open the next one; return whether that was done.
 
         ``number`` is the program's number of the next step; None if the recorder counts.
+        Inside a step that is not marked, nothing is done.
         """
         self.abandoned.settle(None)
         around, track, before = self._surroundings()
