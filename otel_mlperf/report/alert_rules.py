@@ -74,10 +74,10 @@ def _lines(row: FindingRow, alert: Alert) -> Iterator[str]:
 
 
 def _derive_expr(row: FindingRow, alert: Alert) -> str:
-    """Return in PromQL the value that the rule compares with its threshold during a run.
+    """Return a PromQL expression for the value that ``row`` compares with its threshold.
 
     Raises:
-        TypeError: the row is not a ``Rule``, so that its alert must have its own ``expr``.
+        TypeError: the row is not a ``Rule``; the alert of such a row must contain an ``expr``.
     """
     if not isinstance(row, Rule):
         raise TypeError(

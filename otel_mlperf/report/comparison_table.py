@@ -209,7 +209,7 @@ def _steps(before: RunMeasures, after: RunMeasures) -> str:
 
 
 def counted(run: RunMeasures) -> str:
-    """Return as text the number of measured steps, or of calls if there are no steps."""
+    """Return the number of measured steps (of calls, if the run has no steps) as text."""
     if run.steps:
         return plural(run.steps, "step")
     return plural(sum(time.steps for time in run.calls), "call")
@@ -263,9 +263,9 @@ def _number(ns: float | None, unit: Unit) -> str:
 def difference_text(time: TimeChange) -> str:
     """Return the change with its confidence interval, such as ``+3.1 % (+1.2 … +5.0)``.
 
-    Like the verdict, the change is based on the mean, or on the usual time (without the shortest
-    and longest tenth). For a section that only one run has, the text is ``only after`` or ``only
-    before``.
+    It is the change on which the verdict is based: of the mean, or of the usual time (the mean
+    without the shortest and longest tenth). For a section that only one run has, the text is
+    ``only after`` or ``only before``.
     """
     if time.before_ns is None:
         return "only after"
@@ -315,7 +315,7 @@ NUMBERS: Final = {
 
 
 def measured(name: str, value: float | None) -> str:
-    """Return a value of the measure ``name`` (key of ``NUMBERS``) as text; a dash if it is None."""
+    """Return ``value`` of the measure ``name`` (a key of ``NUMBERS``) as text; None is a dash."""
     if value is None:
         return _UNKNOWN
     if name.endswith("_bytes"):
@@ -344,7 +344,7 @@ _LABELS: Final = {"param": "params", "result": "result", "machine": "machine", "
 
 
 def differing_text(one: Differing) -> str:
-    """Return the name of a fact that differs between two runs, with its value in each of them."""
+    """Return the name of a fact that differs between two runs, with its value in each run."""
     return f"{one.name} {_value(one.before)} → {_value(one.after)}"
 
 

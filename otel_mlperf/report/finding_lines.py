@@ -40,8 +40,8 @@ def finding_lines(
 ) -> list[Line]:
     """Return lines on the first three findings: problem, possible saving and action.
 
-    A last line gives the number of further findings, and the command that lists them. ``ranks`` is
-    the run's number of ranks.
+    If there are more findings, a last line contains their number and the command that lists them.
+    ``ranks`` is the run's number of ranks.
     """
     lines: list[Line] = []
     room = width - LABEL
@@ -66,8 +66,8 @@ def render_findings(
 ) -> str:
     """Render all findings: the problem, its evidence, the action, and a command for details.
 
-    Below them, data that could not be evaluated is listed. Otherwise an incomplete run without
-    findings would appear to have no problems. ``ranks`` is the run's number of ranks.
+    Below the findings, data that could not be evaluated is listed, because a run without findings
+    might otherwise appear to have no problems. ``ranks`` is the run's number of ranks.
     """
     lines: list[Line] = []
     for finding in answer.findings:
@@ -109,7 +109,7 @@ def _evidence(name: str, value: float) -> str:
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:
     """Return a finding's problem, possible saving and first warning in one line.
 
-    It includes the finding's rank if ``ranks``, the run's number of ranks, is above 1.
+    The line includes the finding's rank if ``ranks``, the run's number of ranks, is above 1.
     """
     problem, rank = finding.summary.replace("%", " %"), finding.where.rank
     if ranks > 1 and rank is not None and f"rank {rank}" not in problem:
@@ -119,7 +119,7 @@ def finding_text(finding: Finding, *, ranks: int = 1) -> str:
 
 
 def _warned(finding: Finding) -> list[str]:
-    """Return at most one text, on the finding's first live warning and the number of later ones."""
+    """Return a text on the first live warning and the number of later ones; empty without any."""
     if not finding.warned:
         return []
     first, more = finding.warned[0], len(finding.warned) - 1

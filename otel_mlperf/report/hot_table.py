@@ -88,9 +88,9 @@ def _head(section: HotSection) -> Line:
 
 
 def section_text(section: HotSection) -> str:
-    """Return a section's name, with its phase unless that is training.
+    """Return a section's name, with its phase unless the phase is training.
 
-    The functions of profiler windows have the label ``profiler windows`` instead.
+    For functions in profiler windows, which have no section, the text is ``profiler windows``.
     """
     if section.kind == "window":
         return "profiler windows"
@@ -99,7 +99,7 @@ def section_text(section: HotSection) -> str:
 
 
 def calls_text(section: HotSection) -> str:
-    """Return a text on a section's profiled calls or windows: number, total time or memory."""
+    """Return the number of profiled calls or windows with their total time or memory, as text."""
     ranks = f" on {plural(section.ranks, 'rank')}" if section.ranks > 1 else ""
     if section.kind == "window":
         windows = plural(section.calls, "window") + ranks
@@ -119,7 +119,7 @@ def left_out_texts(section: HotSection) -> list[str]:
 
 
 def passed_over_text(section: HotSection) -> str:
-    """Return as text how many calls were not profiled because another section was."""
+    """Return a text on calls that were not profiled while another section was being profiled."""
     return f"{plural(section.passed_over, 'call')} skipped while another section was profiled"
 
 

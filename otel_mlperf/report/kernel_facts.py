@@ -32,7 +32,7 @@ _LONGEST: Final = 4_096
 
 
 def incomplete_lines(windows: Sequence[WindowFacts], width: int) -> list[Line]:
-    """Return lines on windows that lack records: the losses, and the load in the complete part."""
+    """Return lines on windows that lack records: the losses, and the load in a complete part."""
     incomplete = [
         (window, losses_line) for window in windows if (losses_line := losses_text(window))
     ]
@@ -57,7 +57,7 @@ def losses_text(window: WindowFacts) -> str:
 
 
 def _whole(window: WindowFacts) -> Iterable[str]:
-    """Yield at most one text: the part of a window without missing work, and the load there."""
+    """Yield a text on a window's complete part and its load; nothing if no such part is known."""
     whole = window.completeness.whole if window.completeness else None
     if whole is None:
         return
@@ -68,7 +68,7 @@ def _whole(window: WindowFacts) -> Iterable[str]:
 
 
 def answered_text(windows: Iterable[WindowFacts]) -> str:
-    """Return as text how many kernel launches have a device record; empty if none was launched."""
+    """Return as text how many kernel launches have a device record; empty without launches."""
     known = [window.completeness for window in windows if window.completeness]
     launches = sum(completeness.launches for completeness in known)
     answered = sum(completeness.answered for completeness in known)
@@ -95,7 +95,7 @@ _OUTSIDE: Final = "outside_steps"
 
 
 def around(kernels: Kernels, width: int) -> list[Line]:
-    """Return the labelled lines below the table of kernels; a repeated label is shown once."""
+    """Return the lines below the table of kernels; lines of the same kind share one label."""
     facts: list[tuple[str, str]] = []
     if kernels.total is not None:
         facts += _kinds(kernels.total)
@@ -128,7 +128,7 @@ def around(kernels: Kernels, width: int) -> list[Line]:
 
 
 def _kinds(total: DeviceFigures) -> Iterable[tuple[str, str]]:
-    """Yield the time per kind of device work; time in which kinds overlap counts for each."""
+    """Yield the time of each kind of device work, including time in which kinds overlap."""
     exposed = f" ({duration(total.exposed_copy_ns)} exposed)" if total.copy_ns else ""
     kinds = [
         (total.compute_ns, "compute", ""),
@@ -218,9 +218,9 @@ def _captured(windows: list[WindowFacts]) -> Iterable[tuple[str, str]]:
 
 
 def captured_texts(captured: CapturedWork) -> str:
-    """Return as text how many kernels and copies of CUDA graphs have a known operator.
+    """Return as text how many kernels and copies of CUDA graphs were assigned to an operator.
 
-    The operators are those that ran while the graphs were captured.
+    It is the operator that ran when the kernel or copy was captured into its graph.
     """
     if not captured.work:
         return f"no graph launches found to which the captures in {captured.capture} apply"
@@ -232,13 +232,13 @@ def captured_texts(captured: CapturedWork) -> str:
 
 
 def unknown_rows_of(windows: Iterable[WindowFacts]) -> Iterable[UnknownRows]:
-    """Yield the timeline rows of all windows that were not recognized as a device's."""
+    """Yield, over all windows, the timeline rows that were not recognized as device work."""
     for window in windows:
         yield from window.unknown_rows
 
 
 def unknown_row_texts(unknown: Iterable[UnknownRows]) -> list[str]:
-    """Return a sentence per process with timeline rows that were not recognized as a device's."""
+    """Return a sentence on the rows of each process, for the processes with most events."""
     counts: Counter[tuple[bool, str]] = Counter()
     for rows in unknown:
         counts[rows.is_device, rows.process] += rows.events

@@ -32,7 +32,7 @@ _MIN_BASE = 10
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:
-    """Return a short name per kernel; equal names get the first words in which they differ."""
+    """Return a short name per kernel; words that differ are added to equal short names."""
     shortened = [short_name(name, width) for name in names]
     alike = defaultdict(list)
     for at, label in enumerate(shortened):
@@ -47,7 +47,7 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
 def short_name(name: str, width: int, more: str = "") -> str:
     """Return a kernel's or operator's name in at most ``width`` columns; ``…`` marks a cut.
 
-    ``more`` is a text to add in the angle brackets after the name.
+    ``more`` is a text to append inside the angle brackets that follow the name.
     """
     plain = _PATH.sub("", _ADDRESS.sub("", name))
     base, template = split_name(plain)
@@ -66,7 +66,7 @@ def short_name(name: str, width: int, more: str = "") -> str:
 
 
 def _differences(names: Sequence[str]) -> list[str]:
-    """Return per name the first words that differ between the names; empty if no word differs."""
+    """Return, for each name, its first words that differ between the names; empty if none does."""
     tokens = [_WORD.findall(name) for name in names]
     differing = [column for column in zip(*tokens, strict=False) if len(set(column)) > 1]
     return [" ".join(row) for row in zip(*differing[:_MAX_WORDS], strict=True)] or [""] * len(names)
@@ -91,7 +91,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _end_of_head(name: str) -> int:
-    """Return the index of the first parenthesis outside all brackets, else the name's length."""
+    """Return the index of the first ``(`` that no other bracket encloses, or the name's length."""
     return next((at for at, char, depth in _walk(name) if char == "(" and depth == 0), len(name))
 
 
@@ -129,7 +129,7 @@ def _arguments(template: str) -> Iterator[str]:
 
 
 def _walk(text: str) -> Iterator[tuple[int, str, int]]:
-    """Yield the index and text of each character, and how many brackets are open around it."""
+    """Yield each character's index, the character, and how many open brackets enclose it."""
     depth = 0
     for at, char in enumerate(text):
         depth -= char in _CLOSING and depth > 0

@@ -38,7 +38,7 @@ _COLORS: Final[dict[str, Style]] = {"communication": "red", "copy": "yellow"}
 
 
 def table_lines(kernels: Kernels, width: int) -> list[Line]:
-    """Return the table with sums of omitted and of all rows; if there are no rows, the reason."""
+    """Return the table with the sums of omitted and of all rows; if it has no rows, the reason."""
     shown = kernels.rows
     if not shown:
         why = [part for line in _nothing(kernels) for part in broken(line, width - 2)]
@@ -80,7 +80,7 @@ def _sums(kernels: Kernels) -> Iterable[tuple[str, _Cells]]:
 
 
 def _aligned(rows: list[_Cells]) -> list[str]:
-    """Return each row's cells as one right-aligned text; no row may be longer than the first."""
+    """Return each row's cells as one right-aligned text; the first row must have most cells."""
     full = [(*row, *("",) * (len(rows[0]) - len(row))) for row in rows]
     rooms = [max(map(columns, column)) + 2 for column in zip(*full, strict=True)]
     return [
@@ -233,7 +233,7 @@ def _without_device(kernels: Kernels) -> Line:
 
 
 def _collectives(kernels: Kernels, width: int) -> list[Line]:
-    """Return a line on collectives as seen by the host, if no communication kernel was recorded."""
+    """Return a line on collectives in host annotations; empty if device kernels show them."""
     if not kernels.collectives or kernels.communication_ns:
         return []
     shown = [

@@ -79,14 +79,14 @@ def render_top(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render the screen as text with at most ``height`` lines, which limits the ranks shown."""
+    """Render the screen as text with at most ``height`` lines (None: no limit)."""
     return text(top_lines(live, width, height, unicode=unicode), color=color, unicode=unicode)
 
 
 def top_lines(
     live: Live, width: int = WIDTH, height: int | None = None, *, unicode: bool = True
 ) -> list[Line]:
-    """Return the screen as styled lines, at most ``height`` of them (None: not limited)."""
+    """Return the screen as at most ``height`` styled lines (None: no limit)."""
     heading = [*_heading(live, width), *_figures(live, width)]
     heading += live_request_lines(live.requests, width)
     devices = [line for device in live.devices for line in _device(device, width)]
@@ -115,7 +115,7 @@ def _findings(live: Live, width: int) -> list[Line]:
 
 
 def _is_warned(finding: Finding, warnings: Sequence[str]) -> bool:
-    """Return whether an active warning has the text of the finding's rule, up to its value."""
+    """Return whether a warning contains the text that precedes the value in the finding's rule."""
     rule = next((rule for rule in RULES if rule.id == finding.id), None)
     texts = rule.summary.partition("{")[0].strip() if rule else ""
     return bool(texts) and any(texts in warning for warning in warnings)
@@ -232,7 +232,7 @@ def _rank(rank: RankNow, unit: Unit, widths: tuple[int, int], ticks: str) -> Lin
 
 
 def sparkline(values: Sequence[float], ticks: str = _TICKS) -> str:
-    """Return one of ``ticks`` (low to high) per value; the last means twice the median or more."""
+    """Return one of ``ticks`` (low to high) per value; the last from twice the median upward."""
     if not values:
         return ""
     top = 2 * sorted(values)[len(values) // 2] or 1

@@ -55,8 +55,8 @@ def _losses(summary: Summary, width: int) -> list[Line]:
 def _machine(machine: MachineUse) -> list[str]:
     """Return ``CPU 41 % of 8, memory 12.3 of 64.0 GiB`` and ``GPU 0: 87 %, 61.0 GiB, 62 °C``.
 
-    Several GPUs are shown together: the range of their busy shares, and the maxima of memory and
-    temperature.
+    Several GPUs share one text, with the range of their busy shares and the maximum of their memory
+    and temperature.
     """
     # The host comes first, since a run without GPUs has only the host's figures.
     return [part for part in (_host(machine), _gpus(machine.gpus)) if part]
@@ -95,7 +95,7 @@ _BOUND: Final = {"host": "host-bound", "device": "device-bound"}
 
 
 def gpu_lines(gpu: StepsOnGpu | None, width: int) -> list[Line]:
-    """Return lines on a step's GPU time, idle time and pace; none if ``gpu`` is None."""
+    """Return lines on a step's GPU time, GPU idle time and pace; empty if ``gpu`` is None."""
     if gpu is None:
         return []
     texts = [f"{duration(gpu.gpu_ns)} per step"]
@@ -134,7 +134,7 @@ def amount(count: float, unit: str) -> str:
 
 
 def work_lines(work: WorkFigures | None, width: int) -> list[Line]:
-    """Return lines on model size, FLOP and model FLOPs utilization; none if ``work`` is None."""
+    """Return lines on model size, FLOP and model FLOPs utilization; empty if ``work`` is None."""
     if work is None:
         return []
     size = amount(work.parameters, "parameters")

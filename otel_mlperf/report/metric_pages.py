@@ -73,7 +73,7 @@ _OWN: Final[dict[str, tuple[str, str, Instrument]]] = {
 
 
 def groups(metrics: Sequence[Metric] = METRICS) -> list[tuple[str, list[Metric]]]:
-    """Return each title that has metrics, in a fixed order, with its metrics sorted by name."""
+    """Return the groups that contain metrics, in a fixed order: title, and metrics by name."""
     by_title: dict[str, list[Metric]] = {title: [] for title in _TITLES}
     for metric in sorted(metrics):
         by_title[_title(metric)].append(metric)
@@ -117,7 +117,7 @@ def _metric_lines(metric: Metric, width: int) -> Iterator[Line]:
 
 
 def own_examples() -> dict[str, Metric]:
-    """Return example calls that a user's program may make, each with the metric that it creates."""
+    """Return example calls of a user's program, each with the metric that the call creates."""
     return {
         code: Metric(user_metric(name), unit, instrument, "Recorded by the program.")
         for code, (name, unit, instrument) in _OWN.items()

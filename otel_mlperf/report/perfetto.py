@@ -118,7 +118,7 @@ class PerfettoFormat:
         return _packet(wire.number(8, time_ns) + interned + wire.block(11, event), _NEEDED)
 
     def _named(self, kind: int, number_field: int, text_field: int, name: str) -> bytes:
-        """Return a field with a name's interned number, or its text beyond ``_MAX_NAMES``."""
+        """Return a field with a name's number, or its text if ``_MAX_NAMES`` names have numbers."""
         number = self._names.get((kind, name))
         if number is None:
             # Limited: unique names (file paths, shapes) would fill the reader's memory otherwise.

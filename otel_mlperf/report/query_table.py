@@ -15,7 +15,7 @@ def render_query(
 ) -> str:
     """Render one line per row of the result: numbers are right-aligned, a null is a dash.
 
-    A cell is cut to ``width``, but a line may be longer.
+    A cell is cut to ``width``, but a line of several cells can be longer.
     """
     head = [column.name for column in answer.columns]
     rows = [[_shown(value, width) for value in row] for row in answer.rows]

@@ -38,7 +38,7 @@ def render_columns(
     color: bool = False,
     unicode: bool = True,
 ) -> str:
-    """Render one line per run; in a trend, with the change of the step since the previous run.
+    """Render one line per run; in a trend, lines include the change since the previous run.
 
     If ``means`` is given, two lines are added: mean and standard deviation per numeric column.
     """

@@ -31,7 +31,10 @@ class Placed(Protocol):
 
 
 def place_labels(places: Sequence[Placed]) -> list[str]:
-    """Return the sections' names; a repeated name becomes a path, or is prefixed by its phase."""
+    """Return the sections' names, made unique where several sections have the same name.
+
+    A repeated name becomes the section's path if it is outside steps, else ``phase/name``.
+    """
     phases: dict[str, set[str]] = {}
     for one in places:
         phases.setdefault(one.name, set()).add(one.phase)
@@ -58,7 +61,7 @@ _FIELDS: Final = {"sd": "deviation_ns"}
 
 
 def request_lines(calls: list[CallFigures], width: int) -> list[Line]:
-    """Return a line per kind of request: durations, and the share of calls in the time bound."""
+    """Return a line per kind of request: durations, and the share that met the time bound."""
     requests = [one for one in calls if one.category == names.REQUEST]
     return _lines("request", requests, _OF_REQUESTS, width, _MAX_REQUESTS)
 

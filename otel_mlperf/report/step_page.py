@@ -54,7 +54,7 @@ _NOT_THE_PROGRAMS: Final = (
 
 
 def span_lines(spans: list[Span], width: int) -> list[Line]:
-    """Return a line per span (in depth-first order) with its time as a bar, and its operators."""
+    """Return lines on each span, in depth-first order: its time as a bar, and its operators."""
     begin = min(span.start_ns for span in spans)
     whole = max(max(span.start_ns + span.duration_ns for span in spans) - begin, 1)
     name, chart = _rooms(spans, width)
@@ -86,7 +86,7 @@ def _rooms(spans: list[Span], width: int) -> tuple[int, int]:
 
 
 def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
-    """Return lines on the operators of span ``at``; equal leaves share lines after the last one."""
+    """Return lines on the operators of span ``at``; for equal leaves once, after the last leaf."""
     span, alike = spans[at], [spans[at]]
     if _is_leaf(spans, at):
         place, after = _place_in_row(spans, at), _equal_leaves(spans, at)[1:]
@@ -100,7 +100,7 @@ def _operators(spans: list[Span], at: int, name: int) -> list[Line]:
 
 
 def _label(span: Span, home: str) -> str:
-    """Return a span's name, with its thread if it is concurrent. ``home`` is the root's thread."""
+    """Return a span's name, with the thread of a concurrent span; ``home`` is the root's thread."""
     name = shown(span.name)
     count = span.attributes.get(names.ROLLED_UP)
     name = f"{name} ×{count:,}" if count else name
@@ -126,7 +126,7 @@ def _bar(span: Span, begin: int, whole: int, chart: int) -> str:
 def _place_in_row(spans: list[Span], at: int) -> int:
     """Return how many leaves of the same name and depth directly precede the leaf at index ``at``.
 
-    The count ends at ``_SAME + 1``. It is 0 for a span that is not a leaf.
+    The count is at most ``_SAME + 1``, and 0 if the span at ``at`` is not a leaf.
     """
     span, before = spans[at], 0
     if not _is_leaf(spans, at):
@@ -137,7 +137,7 @@ def _place_in_row(spans: list[Span], at: int) -> int:
 
 
 def _equal_leaves(spans: list[Span], at: int) -> list[Span]:
-    """Return leaf ``at`` and the leaves of the same name that follow it; empty if none follows."""
+    """Return leaf ``at`` and the equal leaves that directly follow it; empty if none follows."""
     end = at
     while end < len(spans) and _same(spans, end, spans[at]):
         end += 1
@@ -189,7 +189,7 @@ def _checkpoint(span: Span) -> list[str]:
 
 
 def _error(spans: list[Span], at: int, width: int) -> list[Line]:
-    """Return a line with the exception that ended span ``at``; empty if a nested span shows it."""
+    """Return a line on the exception that ended span ``at``; empty if a nested span has it."""
     message = _error_text(spans[at])
     below = at + 1
     while below < len(spans) and spans[below].depth > spans[at].depth:
@@ -213,8 +213,8 @@ def _operator_lines(
 ) -> list[Line]:
     """Return lines on the largest operators per place, and on the sum of the other operators.
 
-    ``self_ns``, the section's self time, includes the operators on the section's thread. Its
-    remainder is shown as ``not in an operator``.
+    ``self_ns``, the section's self time, includes the operators on the section's thread. The
+    self time that they do not cover is shown as ``outside operators``.
     """
     lines: list[Line] = []
     for place, few in _MAX_OPERATORS.items():
@@ -262,7 +262,7 @@ _ADDED_UP: Final = "aggregated sections (no spans): their time is part of the se
 
 
 def _listed(head: str, texts: Sequence[str], width: int) -> str:
-    """Return ``head``, as many texts as fit behind it, and the number of omitted texts."""
+    """Return ``head`` followed by as many texts as fit, and the number of omitted texts."""
     for count in range(len(texts), 0, -1):
         more = [f"… ({len(texts) - count} more)"] if count < len(texts) else []
         line = head + ", ".join([*texts[:count], *more])
@@ -274,7 +274,7 @@ def _listed(head: str, texts: Sequence[str], width: int) -> str:
 def render_step(
     step: StepFindings, *, width: int = WIDTH, color: bool = False, unicode: bool = True
 ) -> str:
-    """Render a step per rank: as a tree of its spans if sampled, else as measured sections."""
+    """Render a step on each rank: a tree of its spans if it was sampled, else its sections."""
     epoch = f" · epoch {step.epoch}" if step.epoch is not None else ""
     title = f"step {step.number}"
     lines: list[Line] = [
@@ -374,7 +374,7 @@ def _marks(rank: RankStep, width: int) -> list[Line]:
 
 
 def _outside(rank: RankStep) -> str:
-    """Return a text on time in the step's span outside the step; empty if it is negligible."""
+    """Return a text on time in the step's span but outside the step; empty if negligible."""
     if rank.outside_ns < _MIN_OUTSIDE_SHARE * rank.duration_ns:
         return ""
     reasons = f": {', '.join(rank.outside)}" if rank.outside else ""

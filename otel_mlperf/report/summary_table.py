@@ -215,7 +215,7 @@ def _with_parts(main: list[Row], rows: list[Row]) -> list[Row]:
 
 
 def _is_nothing(row: Row) -> bool:
-    """Return whether a row is of garbage collections too short to matter on another thread."""
+    """Return whether a row is of garbage collections whose share of a step is negligible."""
     return row.category == names.GARBAGE_COLLECTION and row.share < _MIN_COLLECTED_SHARE
 
 
@@ -237,7 +237,7 @@ def _row(row: Row, unit: Unit, widths: tuple[int, int, int, int]) -> Line:
 
 
 def _cut(rows: list[Row]) -> list[Row]:
-    """Return the largest rows in their original order, and a row with the sum of other rows."""
+    """Return the largest rows in their original order, and a row with the sum of the other rows."""
     if len(rows) <= _MAX_ROWS:
         return rows
     # The untracked row is always retained: without it the rows would not sum to the step.

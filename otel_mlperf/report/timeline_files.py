@@ -52,7 +52,7 @@ class Format(Protocol):
 
 
 class Counts(NamedTuple):
-    """Numbers of lines, slices, counter points and instants that were written."""
+    """Numbers of written lines, slices, counter points and instants."""
 
     lines: int
     slices: int
@@ -66,13 +66,13 @@ def line_name(track: TimelineTrack, lane: int) -> str:
 
 
 def line_place(track: TimelineTrack, lane: int) -> int:
-    """Return a line's sort key in its process; roll-ups follow the track that they belong to."""
+    """Return a line's sort key in its process; a track's roll-ups sort directly after the track."""
     place = min(2 * track.place + track.rolls_up, _TRACKS - 1) * _LANES
     return track.kind * _TRACKS * _LANES + place + min(lane, _LANES - 1)
 
 
 def write_timeline(selected: Selected, form: Format, write: Callable[[bytes], object]) -> Counts:
-    """Pass the timeline as encoded by ``form`` to ``write`` in pieces; return what was written."""
+    """Pass the timeline, encoded by ``form``, to ``write`` in pieces; return what was written."""
     tracks = TimelineTracks(selected.store)
     lines = _Lines(form, write)
     slices = points = instants = 0
@@ -112,7 +112,7 @@ class _Lines:
         return number
 
     def slice(self, piece: Slice) -> None:
-        """Write a slice on a line where it nests. Slices must come in the order of their starts."""
+        """Write a slice on a line where it nests. Slices must be passed in order of start."""
         lanes = self._lanes.get(piece.track)
         if lanes is None:
             lanes = self._lanes[piece.track] = Lanes()

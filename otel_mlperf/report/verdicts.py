@@ -78,7 +78,7 @@ def is_broken(verdicts: Sequence[Verdict]) -> bool:
 def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = ()) -> str:
     """Return the verdicts as a JUnit test report with the name ``suite``, for CI servers.
 
-    Each failure also contains ``context``, because CI servers show failures one by one.
+    Each failure contains the whole ``context``, because CI servers show failures one by one.
     """
     failures = sum(verdict.level in _BROKEN for verdict in verdicts)
     root = Xml.Element(
@@ -97,7 +97,7 @@ def junit_xml(verdicts: Sequence[Verdict], suite: str, context: Sequence[str] = 
 def github_annotations(verdicts: Sequence[Verdict], context: Sequence[str] = ()) -> str:
     """Return GitHub Actions workflow commands: an error per breach, a warning per unclear change.
 
-    The first breach also contains ``context``. If nothing was compared, that is an error, too.
+    The first breach also contains ``context``. If nothing was compared, an error reports this.
     """
     kinds = {"breach": "error", "nothing": "error", "warn": "warning"}
     shown, rest = "", list(context)

@@ -1,8 +1,9 @@
 """Bounds on a run's measures, and regression checks of a run against its baseline.
 
 A bound is written ``train.step.p95=20ms`` or ``samples_per_s>=1000``. It names the step, a section
-or a number of the run. A time may end with a statistic: ``mean`` (the default), ``usual``, ``p50``,
-``p95`` or ``max``. ``=`` and ``<=`` set a maximum, ``>=`` sets a minimum.
+or a number of the run. The name of the step or a section can be followed by a statistic: ``mean``
+(the default), ``usual``, ``p50``, ``p95`` or ``max``. ``=`` and ``<=`` set a maximum, ``>=`` sets a
+minimum.
 """
 
 from __future__ import annotations
@@ -94,10 +95,10 @@ def parse_bound(told: str) -> Bound:
 
 
 def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
-    """Return *ok* if a run is within a bound, otherwise *breach*, with the run's value.
+    """Return the verdict on a bound: *ok* if the run's value is within the bound, else *breach*.
 
     Raises:
-        UsageError: the run has no value of that name. Ignoring the bound could hide a misspelling.
+        UsageError: the run has no value with the bound's name, which is probably misspelled.
     """
     value = _find(run, bound.name)
     is_kept = value <= bound.value if bound.is_highest else value >= bound.value
@@ -106,12 +107,12 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
 
 
 def judge_changes(comparison: Comparison, tolerance: float = 0.0) -> list[Verdict]:
-    """Return the verdict on the first change, usually of the whole step, and on each breach.
+    """Return the verdict on the first time (usually the whole step), then on all further breaches.
 
-    A time breaches the baseline if the time is new, or significantly longer by more than
-    ``tolerance`` (a ratio). A section must also make the step (outside steps: the run) at least 1 %
-    longer. If the runs have no change in common, the result is a single verdict with the level
-    *nothing*.
+    A time is a breach if it is significantly longer by more than ``tolerance`` (a ratio); a
+    section must also make the step (outside steps: the run) at least 1 % longer. A new section is a
+    breach if it makes the step longer by more than 1 % and more than ``tolerance``. If the runs
+    have no time in common, the only verdict has the level *nothing*.
     """
     step = comparison.times[:1]
     # If only one of the runs has steps, nothing inside steps can be compared.
@@ -150,10 +151,9 @@ def _times(change: TimeChange) -> str:
 
 
 def find_value(run: RunMeasures, name: str) -> float | None:
-    """Return the value called ``name`` of a run: one of its numbers, or a statistic of a time.
+    """Return the value of a run that is called ``name``; None if the run has no such value.
 
-    A statistic of the step or of a section is in nanoseconds. The result is None if the run has no
-    value of that name.
+    The value is one of the run's numbers, or a statistic (in ns) of the step or of a section.
     """
     if name in run.numbers:
         return run.numbers[name]

@@ -41,7 +41,7 @@ def compare_runs(
 ) -> Comparison:
     """Return how ``after`` differs from ``before``: times, numbers, parameters and kernels.
 
-    ``confidence`` is the probability with which all intervals contain the true changes.
+    ``confidence`` is the probability that all confidence intervals contain the true changes.
     """
     (times_before, calls_before), (times_after, calls_after) = _parts(before), _parts(after)
     names = _names(times_before, times_after)
@@ -130,9 +130,10 @@ def _change(
 
 
 def _judged(usual: Interval | None, mean: Interval | None) -> tuple[Literal["usual", "mean"], Word]:
-    """Return which interval decides, and the verdict. An interval is None if unknown.
+    """Return which interval decides about a change, and the verdict.
 
-    A significant interval decides, the mean first; otherwise the narrower interval decides.
+    A significant interval decides; if both are significant, that of the mean. If neither is
+    significant, the narrower interval decides. An interval is None if it is unknown.
     """
     known: list[tuple[Literal["usual", "mean"], Interval]] = []
     known += [("mean", mean)] if mean is not None else []

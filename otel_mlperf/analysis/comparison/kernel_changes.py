@@ -1,13 +1,13 @@
-"""Kernels with a changed time in a profiled step, and the reason: shape, count or speed.
+"""Kernels whose time per profiled step changed, with the reason: shape, count or speed.
 
 Kernels are matched by section, operator and name. Remaining kernels are matched by operator and
 name (moved to another section), then by section and operator (another kernel for the same work).
-The time of a kernel in a step is the product
+The change of a kernel's time per step is the product of three ratios
 
-    calls x time of a call at the shapes before x factor caused by other shapes
+    number of calls (count) x time per call at equal shapes (speed) x effect of other shapes (shape)
 
-and the reason is the factor that changed most. If too few shapes are known, the last two factors
-are merged into one factor, called *speed*.
+and the reason is the ratio that differs most from 1. If the shapes are unknown for more than half
+of a kernel's time in either run, *speed* also includes the effect of other shapes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KEYS: Final[tuple[Callable[[KernelMeasures], Any], ...]] = (
 def find_kernel_changes(
     before: Sequence[KernelMeasures], after: Sequence[KernelMeasures]
 ) -> list[KernelChange]:
-    """Return the kernels with a changed time per step; empty if a run was not profiled.
+    """Return the kernels with a changed time per step; empty if either run was not profiled.
 
     The largest slowdown comes first, the largest saving last.
     """
@@ -65,7 +65,7 @@ def _has_operators(kernels: Sequence[KernelMeasures]) -> bool:
 
 
 def _by_name(kernels: Sequence[KernelMeasures]) -> list[KernelMeasures]:
-    """Merge kernels of the same name: if operators are unknown, only names can be matched."""
+    """Merge kernels of the same name, because without operators only names can be matched."""
     of_name: dict[str, list[KernelMeasures]] = defaultdict(list)
     for kernel in kernels:
         of_name[kernel.name].append(kernel)
@@ -157,9 +157,9 @@ def _knows(kernel: KernelMeasures, basis: str) -> bool:
 
 
 def _by(kernel: KernelMeasures, basis: str) -> dict[str, tuple[float, float]]:
-    """Return a kernel's calls and ns per step by shape; ``basis`` is the field with the shape.
+    """Return a kernel's calls per step and ns per step, by shape; omit calls of unknown shape.
 
-    Calls of unknown shape are omitted.
+    ``basis`` is the name of the field with the shape, ``inputs`` or ``launch``.
     """
     found: dict[str, tuple[float, float]] = {}
     for one in kernel.shapes:
@@ -173,8 +173,8 @@ def _by(kernel: KernelMeasures, basis: str) -> dict[str, tuple[float, float]]:
 def _speed(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> float:
     """Return the log ratio of the time per call at equal shapes, weighted by the calls before.
 
-    The arguments map a shape to calls and ns per step. The result is 0.0 (unchanged) if no shape is
-    in both, because the change is then unknown.
+    The arguments map a shape to calls per step and ns per step. If they have no shape in common,
+    the change is unknown and the result is 0.0 (unchanged).
     """
     common = before.keys() & after.keys()
     if not common:

@@ -42,8 +42,8 @@ class KernelsOfWindows(NamedTuple):
 def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
     """Return the kernels of all profiler windows of a run, or of one window of each rank.
 
-    ``window`` counts from 1, in time order; None: all windows. If the windows contain no steps, the
-    figures per step are figures per window.
+    ``window`` is the number of the window on each rank, from 1, in time order; None: all windows.
+    If the windows contain no steps, the figures per step are figures per window.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -71,7 +71,7 @@ def read_kernels(store: Store, window: int | None = None) -> KernelsOfWindows:
 def kernel_of(
     name: str, section: str, operator: str, shapes: Iterable[ShapeMeasures]
 ) -> KernelMeasures:
-    """Return a kernel with the sums over its shapes, which are sorted by time, longest first."""
+    """Return a kernel with the sums over ``shapes``, and ``shapes`` sorted by time, descending."""
     ordered = sorted(
         shapes, key=lambda one: (-one.calls_per_step * one.mean_ns, one.inputs, one.launch)
     )

@@ -138,8 +138,8 @@ def read_trend(
 ) -> list[RunRow]:
     """Return the runs from oldest to newest, each with the change since the previous run.
 
-    The change is that of the step or, without steps, of the longest section outside steps.
-    ``columns`` and ``usual`` are those of ``read_columns``.
+    The change is that of the step's time or, if a run has no steps, of the section outside steps
+    with most time. ``columns`` and ``usual`` have the same meaning as in ``read_columns``.
 
     Raises:
         UsageError: no run has a value in a requested column.

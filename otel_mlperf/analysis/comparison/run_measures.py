@@ -48,7 +48,7 @@ WHERE NOT in_step AND NOT list_contains($left_out, category)"""
 def read_call_measures(store: Store) -> list[TimeMeasures]:
     """Return the measures of each section outside steps, most total time first.
 
-    Calls of a section in different places are merged by name.
+    Sections of the same name in different places are merged.
     """
     pieces: dict[str, list[tuple[int, int]]] = {}
     for name, count, total in store.rows(_PIECES, left_out=_LEFT_OUT):
@@ -93,7 +93,7 @@ _MAX_BYTES: Final = 64 << 20
 
 
 def read_measures(run: str) -> RunMeasures:
-    """Return the measures of the run with a name or id, or of a baseline file (``.json``).
+    """Return the measures of ``run``: the name or id of a run, or a baseline file (``.json``).
 
     Raises:
         NoSuchRun: no run has that name.
@@ -129,7 +129,7 @@ def read_baseline(file: str | Path) -> RunMeasures:
 
 
 def measure_run(run: RunFolder) -> RunMeasures:
-    """Return all measures of a run, its kernels included.
+    """Return all measures of a run, including its kernels.
 
     Raises:
         StoreError: a file of the run cannot be read.
@@ -216,9 +216,9 @@ def _read_times(store: Store, summary: Summary) -> tuple[list[TimeMeasures], dic
 
 
 def measure_times(name: str, category: str, times: NDArray[np.float64]) -> TimeMeasures:
-    """Return the measures of a section from its time in each step, in ns and in step order.
+    """Return the measures of a section from ``times``, its time in ns in each step, in step order.
 
-    In a step without the section, the time must be 0.
+    ``times`` must contain 0 for each step without the section.
     """
     nonzero = times[times > 0] if times.any() else times
     p50, p95 = _quantile(nonzero, 0.5), _quantile(nonzero, 0.95)

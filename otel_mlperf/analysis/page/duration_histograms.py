@@ -1,7 +1,7 @@
 """Histograms of durations: of steps, and of calls of the sections with most time.
 
 Bars are equally wide in the logarithm of the duration, so that a few long calls do not compress the
-other bars. The same steps as in the summary's figures are used, on all ranks.
+other bars. The histograms include the same steps as the summary's figures, on all ranks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_histograms(
     """Return histograms of the steps, then of the sections with most time.
 
     Steps and sections with too few durations have no histogram. The first step is excluded if
-    ``has_warm_up``. Without ``steps``, only sections are returned.
+    ``has_warm_up``. Without ``steps``, only histograms of sections are returned.
     """
     found = []
     if steps is not None:

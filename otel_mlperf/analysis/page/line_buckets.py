@@ -2,7 +2,7 @@
 
 The run's time is cut into equal buckets. A bucket contains the minimum, mean and maximum of its
 readings. A bucket without a reading is empty. If there are too many ranks or devices for separate
-lines, a single line contains the mean, minimum and maximum of all.
+lines, a single line contains the mean, minimum and maximum over all ranks and devices.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _READINGS: Final = (
 
 
 def read_reading_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
-    """Return charts of process, device and host readings between two Unix times, in ns.
+    """Return a chart per metric of processes, devices and the host, between two Unix times.
 
     A metric without readings has no chart.
     """
@@ -112,7 +112,7 @@ def read_reading_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]
 
 
 def read_value_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
-    """Return charts of the values that the user's program logged, for the first few names."""
+    """Return a chart for each of the first few names under which the program logged values."""
     chosen = store.rows(
         "SELECT name FROM values GROUP BY name HAVING count(*) > 1 "
         "ORDER BY min(time_ns), name LIMIT $most",

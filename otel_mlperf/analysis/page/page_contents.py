@@ -1,4 +1,4 @@
-"""Contents of the page about a run, with its moments: epochs, checkpoints, marks, warnings."""
+"""Contents of a run's page, and the run's moments: epochs, checkpoints, marks, warnings."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class RunPage(RunCourse, frozen=True, kw_only=True):
 
 
 def read_page(runs: Sequence[RunFolder]) -> RunPage:
-    """Return the page about the last of ``runs``, with comparisons of the runs with the first run.
+    """Return the page about the last of ``runs``, with a comparison of each run with the first.
 
     Raises:
         StoreError: a file of a run cannot be read.

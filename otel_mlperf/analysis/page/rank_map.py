@@ -1,8 +1,8 @@
 """Heat map of step times by rank and time.
 
 The steps of a run are divided into as many buckets as the map has columns. The map contains every
-rank's mean for each bucket. A rank that is always slow is visible as a row, and a time at which all
-ranks were slow as a column. The same steps as in the summary's figures are used.
+rank's mean for each bucket. A rank that is always slow is visible as a row. A period in which all
+ranks were slow is visible as a column. The map includes the same steps as the summary's figures.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class RankMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_rank_map(store: Store, steps: StepFigures, *, has_warm_up: bool) -> RankMap | None:
-    """Return the rank map, without the warm-up; None if the run has one rank or no steps."""
+    """Return the rank map; None if the run has one rank, or if no step was evaluated.
+
+    The first step is excluded if ``has_warm_up``.
+    """
     if len(steps.ranks) < 2:
         return None
     values: dict[str, Any] = {"phase": steps.phase, "first": 1 if has_warm_up else 0}

@@ -2,7 +2,7 @@
 
 Steps are ordered by start, and consecutive steps share a bucket. A bucket's minimum, mean and
 maximum are exact, over all of its steps on all ranks. In a run of few steps each bucket contains
-one step. The same steps as in the summary's figures are used.
+one step. The buckets include the same steps as the summary's figures.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def read_use_by_period(store: Store, grid: Grid) -> dict[int, PeriodProcess]:
 
 
 def lived_by_period(processes: Processes, grid: Grid) -> list[int]:
-    """Return for each period the time in ns in which at least one process of the run existed."""
+    """Return, for each period, how many ns at least one process of the run existed."""
     lived = [0] * grid.periods
     until = grid.origin_ns
     for process in sorted(processes.all, key=lambda one: one.start_ns):
@@ -109,9 +109,10 @@ _NOT_READ: Final = PeriodProcess(cpus=None, memory_peak_bytes=None)
 def read_periods(
     run: RunFolder, every_ns: int, rank: int | None = None, phase: str | None = None
 ) -> Periods:
-    """Return the stored figures of a run, by periods of ``every_ns``, a multiple of a minute.
+    """Return the stored figures of a run for each period of ``every_ns``, a multiple of a minute.
 
-    ``rank`` None means all ranks; ``phase`` None means steps of the main phase, and requests.
+    If ``rank`` is None, all ranks are included. ``phase`` selects the steps of one phase, or the
+    requests; if it is None, the steps of the main phase and the requests are included.
 
     Raises:
         NoSuchRun: no process of rank ``rank`` is known.

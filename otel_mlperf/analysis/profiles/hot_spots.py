@@ -46,9 +46,9 @@ class WindowFunctions(NamedTuple):
 
 
 def read_window_functions(store: Store, section: str | None = None) -> WindowFunctions | None:
-    """Return the Python functions of all profiler windows; None if the windows contain none.
+    """Return the Python functions of all profiler windows; None if there are no such functions.
 
-    If ``section`` is given, functions that spent most time in other sections are omitted.
+    If ``section`` is given, only functions that spent most of their time in it are included.
     """
     ((windows, ranks, duration_ns),) = store.rows(_WINDOWS)
     if not windows:

@@ -45,8 +45,8 @@ class Whole(NamedTuple):
 def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts]) -> list[KernelRow]:
     """Return the rows of the kernels table, longest first; streams are sorted by busy time.
 
-    ``by`` is the grouping; shares are relative to ``of``; ``windows`` distinguish equally named
-    steps. The result is empty if no recorded work has such a group.
+    ``by`` is the grouping; the result is empty if no recorded work belongs to a named group. Shares
+    are relative to ``of``. Names of traces in ``windows`` distinguish equally named steps.
     """
     if by == "stream":
         return _streams(rows, windows)
@@ -71,9 +71,9 @@ def table(rows: WindowTables, by: By, of: Whole, windows: Sequence[WindowFacts])
 
 
 def choose_rows(kernels: Kernels, top: int | None) -> Kernels:
-    """Return the kernels with only the first ``top`` rows (None: all rows) and two sums.
+    """Return ``kernels`` with only the first ``top`` rows (None: all rows), and two sums added.
 
-    ``more`` is the sum of the omitted rows, ``together`` the sum of all rows.
+    The field ``more`` is the sum of the omitted rows, ``together`` the sum of all rows.
     """
     rows = kernels.rows
     more = rows[len(rows) if top is None else top :]
@@ -116,7 +116,7 @@ def count_groups(rows: WindowTables, *, is_device: bool) -> dict[str, int]:
 
 
 def _distinguished(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> list[TotalRow]:
-    """Return steps with unique names: rank or trace is appended where steps share a name."""
+    """Return ``steps`` with unique names: rank or trace is appended to names that steps share."""
     traces = {window.digest: window.trace for window in windows}
     of_name = grouped(steps, ("name",))
     of_rank = grouped(steps, ("name", "rank"))
@@ -133,10 +133,10 @@ def _distinguished(steps: list[TotalRow], windows: Sequence[WindowFacts]) -> lis
 
 
 def _row(rows: list[TotalRow], measured: str, whole: int, nameless: str) -> KernelRow:
-    """Return the sum of the rows of one name, with the section that contains most of the time.
+    """Return one row: the sums of ``rows``, which have equal names, and their main section.
 
-    The row's share is the sum of the column ``measured`` divided by ``whole``; ``nameless``
-    replaces an empty name.
+    That is the section with most of their time. The share is the sum of the column ``measured``
+    divided by ``whole``; ``nameless`` replaces an empty name.
     """
     first = rows[0]
     # Quantiles of several windows cannot be merged: only a single window has them.
@@ -166,7 +166,7 @@ def _row(rows: list[TotalRow], measured: str, whole: int, nameless: str) -> Kern
 
 
 def device_figures(rows: list[StreamRow], keys: tuple[str, ...]) -> list[DeviceFigures]:
-    """Return the figures of each device or stream, by the columns ``keys``."""
+    """Return the figures of each device or stream, which the columns ``keys`` identify."""
     parts = grouped(rows, keys)
     return [added(parts[key], parts[key][0]) for key in sorted(parts)]
 

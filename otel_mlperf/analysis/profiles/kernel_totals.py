@@ -3,9 +3,9 @@
 The input is rows of the tables ``windows``, ``totals``, ``streams``, ``copies``, ``gaps`` and
 ``allocator``, from a run folder or computed from a trace. Counts and times of several windows are
 summed. Quantiles cannot be summed and exist for a single window only. Figures of a step are
-computed from the step's events, which are stored regardless of the span budget. The figures are
-exact, and a part of the sums of the step's window. A memory peak is attributed to the operator and
-the section that had started last and not yet ended.
+computed from all of the step's events, which are stored regardless of the span budget, so the
+figures are exact. A memory peak is attributed to the operator and the section that started last, of
+those that were running at the time of the peak.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ _Device = tuple[int, int, int]
 
 
 def read_peaks(store: Store) -> dict[_Device, dict[str, str]]:
-    """Return the names of the ``operator`` and ``section`` at the memory peak of each device.
+    """Return, by device, the names of ``operator`` and ``section`` at the device's memory peak.
 
-    A name is empty if no operator or section ran at that time.
+    A key is a rank, device type and device index. A name is empty if no operator (or section) ran.
     """
     peaks: dict[_Device, dict[str, str]] = {}
     for rank, restart, device_type, device, time_ns in store.rows(_PEAKS):

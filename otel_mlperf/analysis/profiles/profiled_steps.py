@@ -1,8 +1,8 @@
 """Steps that profiler windows recorded, and the events that belong to each step.
 
-The events of a recorded step are in the trace of that step. If a step is known only from the
-profiler's annotation ``ProfilerStep#5``, the step's events are that annotation and the events
-nested in it.
+If the run recorded a step, the stored events of the step have its phase and number. If a step is
+known only from the profiler's annotation ``ProfilerStep#5``, the step's events are that annotation
+and the events nested in it.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def find_profiled(windows: Iterable[WindowRow]) -> list[ProfiledStep]:
 def choose_step(
     known: Sequence[ProfiledStep], number: int, phase: str | None, looked_at: str
 ) -> list[ProfiledStep]:
-    """Return the step with a number on each rank; training takes precedence over other phases.
+    """Return, for each rank, the step with the given ``number``, of the newest restart that has it.
 
-    ``phase`` None means any phase. ``looked_at`` names the run in the error message. If several
-    restarts have a step ``number``, only the newest restart is used.
+    If ``phase`` is None, any phase matches, and training takes precedence over other phases.
+    ``looked_at`` names the run in the error message.
 
     Raises:
         NoSuchStep: the step was not profiled; the message lists profiled steps.

@@ -2,8 +2,8 @@
 
 The table ``completeness`` contains the losses within each window. In addition, windows of different
 ranks are compared if they have the same number and a step in common. (Imported windows have no
-number.) Steps that are only in another rank's window are a loss of the rank's own window, because
-sums over ranks lack these steps.
+number.) A step that is in another rank's window, but not in the rank's own window, counts as a loss
+of the own window, because sums over ranks lack the step on this rank.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _METRICS: Final = (
 
 
 def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[str]:
-    """Return the file names of finished traces that no table contains yet."""
+    """Return the file names of finished traces that have not been read into the tables yet."""
     # The name of a trace alone is not unique: two ranks may use the same name.
     known = {tuple(row) for row in store.rows("SELECT rank, restart, trace FROM windows")}
     unread = []
@@ -66,7 +66,7 @@ def find_unread(run: RunFolder, store: Store, rank: int | None = None) -> list[s
 
 
 def read_unknown_rows(store: Store) -> list[UnknownRows]:
-    """Return the unidentified timeline rows of all windows; such rows may belong to a device."""
+    """Return the timeline rows of unknown type, over all windows; some might be a device's."""
     texts = store.rows("SELECT unknown_rows FROM windows WHERE unknown_rows IS NOT NULL")
     return [rows for (text,) in texts for rows in msgspec.json.decode(text, type=list[UnknownRows])]
 
@@ -106,7 +106,7 @@ def is_complete(windows: Sequence[WindowFacts]) -> bool:
 def with_rank_losses(
     windows: Sequence[WindowFacts], numbers: Sequence[int | None]
 ) -> list[WindowFacts]:
-    """Return the windows, with steps that only other ranks recorded added to the losses.
+    """Return ``windows``; steps that only another rank's window contains are added as losses.
 
     ``numbers`` contains the number of each window; None for an imported window.
     """

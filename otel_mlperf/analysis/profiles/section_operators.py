@@ -54,7 +54,7 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
         store: tables of the run.
         step: row with the trace id, rank and restart of the step.
         sections: rows of the step's sampled spans that are not events. Operators that no section
-            contains are attributed to the first one.
+            contains are attributed to the first of ``sections``.
     """
     events = store.records(
         "SELECT span_id, parent_id, name, category, track, thread_id, start_ns, end_ns, "
@@ -68,7 +68,7 @@ def read_operators(store: Store, step: _Row, sections: list[_Row]) -> dict[str, 
 
 
 def roll_up_operators(events: list[_Row], sections: list[_Row]) -> dict[str, list[Operator]]:
-    """Return the operators by the section's span id; ``events`` must be sorted by start."""
+    """Return the operators of each section, by its span id; ``events`` must be sorted by start."""
     return _rolled_up(_Events(events, sections)) if events and sections else {}
 
 
@@ -85,7 +85,10 @@ class _Events:
         self._subtract_nested(sections)
 
     def _counts(self, row: _Row) -> bool:
-        """Return whether to list an event: an operator, a call, or an annotation in an operator."""
+        """Return whether to list an event: any event except Python frames and annotations.
+
+        A host annotation is listed if an operator or a call encloses it.
+        """
         activity = self._activity[row["span_id"]]
         if activity not in _SKIPPED:
             return True
@@ -141,7 +144,7 @@ def _is_within(row: _Row, outer: _Row) -> bool:
 
 
 def _around(inner: _Row, operators: list[_Row]) -> _Row | None:
-    """Return the innermost operator around a section by time; None if no operator encloses it."""
+    """Return the shortest operator that encloses the section ``inner`` on its thread, or None."""
     around = [
         row
         for row in operators
@@ -168,7 +171,7 @@ def _rolled_up(events: _Events) -> dict[str, list[Operator]]:
 
 
 def add_up(lists: Iterable[list[Operator]]) -> list[Operator]:
-    """Merge the operators of several sections that have the same name and place."""
+    """Merge the lists of several sections: operators of the same name and place are summed."""
     grouped: dict[tuple[str, Place], list[Operator]] = defaultdict(list)
     for operator in (operator for of in lists for operator in of):
         grouped[operator.name, operator.place].append(operator)

@@ -28,7 +28,7 @@ class RunAccount(msgspec.Struct, kw_only=True):
 
     @property
     def adds_up(self) -> bool:
-        """Return whether every created item has ended or is pending."""
+        """Return whether ``created`` equals the sum of the ended and the pending items."""
         return self.created == self.ended + self.pending
 
     @property
@@ -72,7 +72,7 @@ def read_accounts(folder: Path) -> Accounts:
 def lost(accounts: Accounts) -> int:
     """Return the number of lost items, summed over the signals.
 
-    If several destinations lost items of a signal, the largest loss counts.
+    If several destinations lost items of a signal, only the largest loss is included.
     """
     return sum(
         # All destinations receive the same items: a sum would count an item twice if two lose it.

@@ -42,7 +42,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def last_of_rank(self) -> list[ProcessRow]:
-        """Return the newest process of each rank, by rank; earlier processes were restarted."""
+        """Return the newest process of each rank, sorted by rank."""
         newest = {
             process.rank: process
             for process in sorted(self.all, key=lambda each: (each.restart, each.start_ns))
@@ -51,11 +51,11 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def decisive(self) -> list[ProcessRow]:
-        """Return the processes that determine the outcome: each rank's newest and its launcher.
+        """Return the processes that determine the outcome: each rank's newest, and launchers.
 
-        A program that starts its ranks itself (the launcher) has the rank number of its first rank,
-        and is still running when that rank's process starts. A process that had ended by then was
-        restarted.
+        A launcher, a program that starts its ranks itself, has the rank number of its first rank
+        and is still running when that rank's process starts. An earlier process of a rank that
+        ended before the newest one started is not decisive: it was restarted.
         """
         newest = {process.rank: process for process in self.last_of_rank}
         return [
@@ -101,9 +101,9 @@ class Processes(msgspec.Struct, frozen=True):
         return max(process.end_ns or self.last_ns, process.start_ns)
 
     def failure(self) -> Failure | None:
-        """Return the first abnormal end; None if there is none.
+        """Return the first abnormal end of a process; None if no process ended abnormally.
 
-        Later ends are ignored, because they may be consequences.
+        Later abnormal ends are ignored, because they might be consequences of the first.
         """
         outcome = self.outcome
         bad = [process for process in self.decisive if process.outcome == outcome]

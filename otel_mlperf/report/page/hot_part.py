@@ -49,7 +49,7 @@ _MAX_GROWTH_ROWS: Final = 12
 
 
 def sections(hot: Sequence[HotSection]) -> Sequence[HotSection]:
-    """Return the ``MOST_SECTIONS`` sections with most time, then those of profiler windows."""
+    """Return the ``MOST_SECTIONS`` sections with most time, then the entries of kind ``window``."""
     profiled = [one for one in hot if one.kind != "window"]
     return [*profiled[:MOST_SECTIONS], *(one for one in hot if one.kind == "window")]
 
@@ -90,12 +90,12 @@ def more(hot: Sequence[HotSection]) -> str:
 
 
 def growths(found: Sequence[MemoryGrowth]) -> Sequence[MemoryGrowth]:
-    """Return the last few memory growths, each between two points of the user's program."""
+    """Return the last few memory growths; each is the growth between two points in time."""
     return found[-_MAX_GROWTHS:]
 
 
 def growth_tables(growth: MemoryGrowth) -> list[tuple[What, list[GrowthRow]]]:
-    """Return the kinds of rows that a memory growth has, each with its largest rows."""
+    """Return the largest rows of a memory growth for each kind of rows that it has."""
     return [(what, rows[:_MAX_GROWTH_ROWS]) for what in KINDS if (rows := rows_of(growth, what))]
 
 

@@ -47,8 +47,8 @@ class Tile(NamedTuple):
 def headline(page: RunPage) -> str:
     """Return a sentence on the mean step time and the section with the largest share of a step.
 
-    For a run without steps, the sentence is about the busy share of profiled devices, or else the
-    outcome.
+    For a run without steps, the sentence is about the busy share of profiled devices or, if no
+    device was profiled, about the run's outcome.
     """
     summary = page.summary
     devices = page.kernels.total if page.kernels else None
@@ -196,7 +196,7 @@ def _width(share: float) -> str:
 
 
 def _policy(scripts: list[str]) -> str:
-    """Return the content security policy; the widths of bars need inline styles."""
+    """Return the content security policy; it allows inline styles, which set widths of bars."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (

@@ -69,7 +69,7 @@ def color(category: str, at: int) -> str:
 
 
 def rows(summary: Summary, *, beside: bool = False) -> list[tuple[Row, str]]:
-    """Return the sections in a step (or, if ``beside``, concurrent with it), with CSS classes."""
+    """Return the sections in a step (if ``beside``, those concurrent with it), with CSS classes."""
     if summary.steps is None:
         return []
     colors = section_colors(summary)
@@ -170,14 +170,14 @@ def kernels(found: Kernels) -> list[tuple[KernelRow, str]]:
 
 
 def has_sections(summary: Summary) -> bool:
-    """Return whether any section was called; False for runs with steps, which have no tree."""
+    """Return whether a run without steps called any section; False for a run with steps."""
     return any(branch.count for branch in summary.tree)
 
 
 def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
     """Return the change of the step, then the changes of the sections, largest first.
 
-    Each change comes with its text, and its size relative to the largest change, from 0 to 1.
+    Each change has its text, and its size relative to the largest change (0 to 1).
     """
     if not comparison.times:
         return []
@@ -188,7 +188,7 @@ def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
 
 
 def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Return name, value before and value after of each compared measure except times, as texts."""
+    """Return name and both values, as texts, of each compared number of the runs."""
     return [
         (NUMBERS[one.name], measured(one.name, one.before), measured(one.name, one.after))
         for one in comparison.numbers
