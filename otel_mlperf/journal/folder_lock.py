@@ -66,7 +66,6 @@ class OnlyOne:
         return self._locks() or not self._path.exists()
 
     def _locks(self) -> bool:
-        """Try to lock the current lock file; return whether the lock was acquired."""
         self.__exit__()
         try:
             flags = os.O_RDWR | os.O_CREAT | CLOEXEC | NOFOLLOW

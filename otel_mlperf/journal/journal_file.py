@@ -1,6 +1,6 @@
 """Creation of a journal file, and its re-creation after the file was removed.
 
-Logging out (``RemoveIPC`` of systemd) or a clean-up job may remove files in shared memory. Mapped
+Logging out (``RemoveIPC`` of systemd) or a clean-up job can remove files in shared memory. Mapped
 memory stays intact, but an agent that starts later cannot find the file. The content is therefore
 copied to a new file with the same name, which is mapped at the same addresses. Pointers of the
 recorder into the mapping stay valid, and a reader of the old file continues in the new file at the
@@ -80,7 +80,7 @@ def move_to_new(path: str, mapped: mmap.mmap) -> OwnDescriptor:
 
     Returns:
         The descriptor of the new file, with this process's lock. The old descriptor must stay open
-        as long as a reader may use the old file.
+        as long as a reader might use the old file.
 
     Raises:
         JournalError: there is no room, or a system call failed. The mapping is unchanged.
@@ -114,7 +114,7 @@ def _copy_and_map(mapped: mmap.mmap, fd: int, size: int) -> None:
 
 
 def _libc() -> Any:
-    """Return the C library with functions that do not release the GIL."""
+    """Return the C library; calls of its functions do not release the GIL."""
     import ctypes
 
     libc, number, place, size = (
@@ -132,8 +132,8 @@ def _libc() -> Any:
 def _without_pause(*calls: Callable[[], Any]) -> Any:
     """Run ``calls`` without interruption by threads or signal handlers; return the last result.
 
-    Threads and handlers only run between bytecodes, and ``map`` executes none. Otherwise a row that
-    is stored after the copy, but before the new mapping, would be lost.
+    Threads and handlers only run between bytecodes, and ``map`` executes none. With interruptions,
+    a row that is stored after the copy, but before the new mapping, would be lost.
     """
     collects = gc.isenabled()
     gc.disable()  # garbage collection may run Python code
@@ -147,8 +147,7 @@ def _without_pause(*calls: Callable[[], Any]) -> Any:
 def close_mapped(buffer: mmap.mmap, of_buffer: list[OwnDescriptor]) -> None:
     """Close a mapping from ``create_mapped``; ``of_buffer`` are the mapping's own descriptors.
 
-    If one of these descriptors now refers to another file of the user's program, the mapping is
-    kept until the process ends, because closing the mapping would close that file.
+    If one of them now refers to a file of the user's program, the mapping stays open.
 
     Raises:
         BufferError: the mapping is still referenced.

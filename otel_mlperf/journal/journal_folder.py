@@ -41,8 +41,8 @@ def journal_folder(
 ) -> str:
     """Return the folder for a run's journals on this node, the same in all processes of the user.
 
-    Without a writable tmpfs, the folder is inside the run folder. ``key`` identifies the run folder
-    (default: the key in ``run.json``).
+    It is in shared memory or, without a writable tmpfs, inside the run folder. ``key`` identifies
+    the run folder (default: the key in ``run.json``).
     """
     shared, on_disk = folders_of_run(run_id, run_folder, shared_memory, user=user_id(), key=key)
     is_fit = os.path.isdir(shared_memory) and os.access(shared_memory, os.W_OK | os.X_OK)
@@ -171,7 +171,7 @@ def make_private(folder: str) -> None:
 
 
 def fitting_rows(folder: str, wanted: int) -> int:
-    """Return the number of rows for a journal in ``folder``: a power of two, at most ``wanted``."""
+    """Return how many rows fit into ``folder``: a power of two, at most ``wanted``."""
     room = os.statvfs(folder)
     share = room.f_bavail * room.f_frsize // _SHARE
     rows = 1 << max(wanted, SMALLEST_ROWS).bit_length() - 1

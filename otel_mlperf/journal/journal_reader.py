@@ -191,7 +191,7 @@ class JournalReader:
         return cells[:used].copy() if cells[:used, 0].all() else cells[cells[:, 0] != 0]
 
     def open_sections(self) -> Rows:
-        """Return a copy of the open-section table; its sections may already have rows."""
+        """Return a copy of the open-section table; some of its sections might already have rows."""
         table = self._table.copy()
         # The name is stored last: an entry without it is incomplete.
         is_open: Rows = table[(table["span"] != 0) & (table["name"] != 0)]

@@ -7,7 +7,7 @@ which exists as soon as the reader has moved the tail. A thread that still has a
 the old end, so no slot is ever written twice. If there is no room, the row is dropped and counted.
 
 Counters are words of a cast memoryview, written by one 8-byte store each. ``struct.pack_into``
-zeroes its target first, so that a reader, or a reader after SIGKILL, could see zero. This is
+zeroes its target first, so a reader, or a reader after SIGKILL, could see zero. This is
 harmless for a row, which is published by its last word, but wrong for a counter.
 
 The writer has a copy of the header's values and stores it again at intervals, because a bug in the
@@ -312,7 +312,7 @@ class Journal:
 
     @property
     def is_removed(self) -> bool:
-        """Whether the intact file was removed, so that a new reader cannot find it."""
+        """Whether the file was removed, but not truncated: a new reader cannot find it."""
         if not self._file.is_ours():  # the program has closed it
             return not os.path.exists(self.path)
         status = os.fstat(self._file.fd)

@@ -197,7 +197,6 @@ def _behind(path: str, slot: int) -> int:
 
 
 def _word(path: str, word: Word) -> int | None:
-    """Return the value of a header word; None if the journal was removed."""
     try:
         with open(path, "rb") as file:
             file.seek(word * WORD)

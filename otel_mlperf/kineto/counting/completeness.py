@@ -100,7 +100,7 @@ def _of_timeless(
 
 
 def _of_mixed_ranks(trace: Trace, work: Work, losses: list[Loss]) -> list[Loss]:
-    """Return ``losses``; if the file mixes ranks, one loss replaces the losses derived from ids."""
+    """Return ``losses``, with one loss in place of those derived from ids if ranks are mixed."""
     if not are_mixed(trace, find_roles(trace)):
         return losses
     unaffected = [loss for loss in losses if loss.kind not in NUMBERED]

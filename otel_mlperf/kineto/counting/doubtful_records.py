@@ -292,7 +292,7 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
 
 
 def find_missing_durations(trace: Trace, work: Work) -> list[Loss]:
-    """Return one loss for each kind of record of which too many have a duration of 0."""
+    """Return one loss for each kind of record if too many of the kind have a duration of 0."""
     roles, is_copy = find_roles(trace), work.kind == WorkKind.COPY
     losses = _zeros(trace, DEVICE_DURATION, work.rows[is_copy])
     losses += _zeros(trace, DEVICE_DURATION, work.rows[~is_copy])

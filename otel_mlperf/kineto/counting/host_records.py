@@ -131,11 +131,10 @@ def _gaps(parts: list[_Part], window: tuple[int, int]) -> Iterator[_Gap]:
 
 
 def _between(before: _Part, after: _Part, count: int, window: tuple[int, int]) -> _Gap:
-    """Return the gap between two parts.
+    """Return the gap from the end of ``before`` to the start of ``after``.
 
-    If they have a kind in common, the gap extends from the end of ``before`` to the start of
-    ``after``. Otherwise it is the longer of two: from the end of ``before`` to the end of the
-    window, or from the start of the window to the start of ``after``.
+    If they have no kind in common, it extends instead to the end of the window or from the start
+    of the window, whichever is longer.
     """
     if before.kinds & after.kinds:
         return _Gap(before.kinds | after.kinds, count, before.end_ns, after.start_ns)

@@ -46,7 +46,7 @@ def find_launches(
     sections: Sections | None = None,
     replayed: ReplayedGraphs | None = None,
 ) -> list[LaunchRow]:
-    """Return one row for each kind of device work in a window, with its count and total time.
+    """Return the count and total time of device work by name, section, operator, inputs, launch.
 
     Raises:
         TraceError: the trace file cannot be read again.
@@ -98,7 +98,7 @@ def find_launches(
 
 
 def _read(trace: Trace, links: Links, work: Work, launched_by: NDArray[np.int32]) -> dict[int, str]:
-    """Return, by row, inputs of operators, and size or launch dimensions of device events."""
+    """Return, by row, the inputs of an operator, or size or launch dimensions of device work."""
     text_by_row = {row: f"{size} bytes" for row, size in _sizes(trace, links, work).items()}
     operators = set(launched_by.tolist()) - {NONE}
     # The grid is not read for copies and collectives, because it does not depend on the size.

@@ -185,7 +185,7 @@ def _kinds(on: NDArray[np.int64]) -> dict[str, Any]:
 def _time(on: NDArray[np.int64], kinds: int, without: int = 0) -> int:
     """Return the time with work of all kinds in mask ``kinds`` and none in mask ``without``.
 
-    ``on`` contains the time by mask: during that time, work of exactly these kinds was running.
+    ``on`` contains, by mask, the time with work of exactly these kinds.
     """
     return sum(
         int(spent) for mask, spent in enumerate(on) if mask & kinds == kinds and not mask & without

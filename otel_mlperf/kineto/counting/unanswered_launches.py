@@ -243,10 +243,10 @@ def count_lost_nodes(nodes: dict[int, Counter[int]]) -> dict[int, int]:
     """Return the number of missing nodes of each incomplete graph launch, by its row.
 
     ``nodes`` contains, for each launch, how often each kernel name occurs among its nodes. The
-    trace does not record which launches are of the same graph. A launch whose nodes no other launch
-    has is an incomplete launch of a repeated graph, if its nodes are a proper part of that graph's
-    nodes and at least half of them. If any such launch fits no repeated graph, the result is empty,
-    because the launches may be pieces of a split graph, of which the last one is shorter.
+    trace does not record which launches are of the same graph. A launch is incomplete
+    if no other launch has the same nodes, and if its nodes are at least half, but not all, of the
+    nodes of a graph that was launched repeatedly. If a launch has unique nodes but fits no such
+    graph, the result is empty: the launches might be pieces of a split graph with a shorter end.
     """
     groups: dict[frozenset[tuple[int, int]], list[int]] = {}
     for row, kinds in nodes.items():

@@ -141,7 +141,7 @@ def _in_no_operator(
     where: Attribution,
     own: NDArray[np.int64],
 ) -> list[TotalRow]:
-    """Return totals of the work ``alone``, which no operator launched, by call (empty: unknown)."""
+    """Return totals, by launching call, of the work in ``alone``, which no operator launched."""
     rows, length_ns = work.rows[alone], _length_ns(work)[alone]
     call = links.launch[rows]
     name = np.where(call == NONE, NONE, trace.events.name[call])
@@ -175,8 +175,7 @@ def _operators(
 ) -> list[TotalRow]:
     """Return rows that are listed among the operators although they are not operators.
 
-    ``of_names`` contains the figures of each index into ``names``; ``main`` the section with most
-    of its time; ``launched`` its device time in ns.
+    The keys of ``of_names``, ``main`` and ``launched`` are indices into ``names``.
     """
     return [
         _total(

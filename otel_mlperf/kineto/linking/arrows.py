@@ -7,9 +7,9 @@ Among several candidates with the same id, the last that started no later than t
 Autograd numbers its nodes separately for each thread. The forward operator that creates a node and
 the backward operator that runs it have the same sequence number. The backward operator also records
 autograd's own number of the creating thread, which has to be matched with a track. Among several
-forward operators with one sequence number, the last one that started before the backward operator
-created the node: operators around it started earlier, and earlier operators created no node. If the
-file's arrows between forward and backward operators disagree, the arrows take precedence.
+forward operators with one sequence number, the node was created by the last one that started before
+the backward operator: operators around it started earlier, and earlier operators created no node.
+If the file's arrows between forward and backward operators disagree, the arrows take precedence.
 """
 
 from __future__ import annotations

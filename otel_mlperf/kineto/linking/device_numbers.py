@@ -76,7 +76,6 @@ def _apart(device: NDArray[np.int64], process: NDArray[np.int64]) -> NDArray[np.
 
 
 def _next_free(number: int, after: dict[int, int]) -> int:
-    """Return the lowest number from ``number`` upward that is not in ``after``; then add it."""
     passed = []
     while number in after:
         passed.append(number)

@@ -1,7 +1,7 @@
 """Parents, sections and steps of host events.
 
 Steps are the recorded steps or, if none was recorded, the annotations ``ProfilerStep#N``. An event
-is assigned to the step that is open when the event starts, the first of these that exists:
+is assigned to a step that is open when the event starts, namely the first of these that exists:
 
 - the step that is open on the event's own thread;
 - the step that is open on the thread that waits for the event: autograd runs the backward pass on
@@ -46,7 +46,7 @@ _ANNOTATION: Final = re.compile(r"ProfilerStep#\d+")
 
 
 class HostEvents:
-    """Host events, and the sections or steps that were open when they started."""
+    """Host events, and the sections or steps that were open when the events started."""
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ _MAX_BYTES: Final = 1 << 30
 
 
 def find_foreign(path: Path, head: bytes) -> str:
-    """Return the format of a foreign file and how to convert the file; empty if it may be a trace.
+    """Return a foreign file's format and how to convert the file; empty if it might be a trace.
 
     ``head`` is the start of the file's uncompressed text.
     """

@@ -98,9 +98,9 @@ def those(roll_ups: RollUps, which: NDArray[np.bool_] | NDArray[np.intp]) -> Rol
 
 
 def merged(roll_ups: RollUps, places: Assignment, room: NDArray[np.int64]) -> RollUps:
-    """Return the roll-ups; merge the smallest in each trace with more roll-ups than its ``room``.
+    """Return the roll-ups; if a trace has more than its ``room``, merge the smallest of them.
 
-    Roll-ups are merged by parent and category or, if these exceed the room as well, by category.
+    They are merged by parent and category or, if this leaves too many, by category.
     """
     group = places.anchor_trace[roll_ups.anchor]
     order = np.lexsort((-roll_ups.sum_ns, group))

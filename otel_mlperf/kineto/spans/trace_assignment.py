@@ -224,7 +224,7 @@ class _Anchors:
         return trace_id(self._digest, _OUTSIDE), 0
 
     def _shared(self, step: TraceStep | None, steps: list[TraceStep]) -> bytes:
-        """Return the trace id of a step (None: outside of steps), equal on all ranks of the run."""
+        """Return the trace id of a step (None: no step), the same on all ranks of the run."""
         name, before = _OUTSIDE, 0
         if step is not None:
             name = step.name

@@ -82,7 +82,7 @@ class GpuVendor(Protocol):
 
     @property
     def devices(self) -> Sequence[Device]:
-        """All devices, lost ones included, in the order by which processes number devices."""
+        """All devices, lost ones included, in the order in which processes number them."""
 
     def detect(self) -> bool:
         """Initialize the library, find devices, and return whether there are devices to read.

@@ -145,7 +145,6 @@ class Gpus:
             timed.close()
 
     def _merged(self) -> list[Measurement]:
-        """Return all vendors' measurements; the pass's duration is that of the slowest vendor."""
         measurements = [measurement for answer in self._answers.values() for measurement in answer]
         self._answers = {}
         took_s = [

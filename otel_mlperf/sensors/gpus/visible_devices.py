@@ -71,7 +71,7 @@ def _given_by_container(listed: str, devices: Sequence[Device]) -> list[Device]:
     """Return the devices that the container runtime exposes, in PCI bus order.
 
     ``listed`` is the runtime's list. It is ignored if an entry matches no device: in a container,
-    NVML reports only the exposed devices, but the entries may be indices of the host.
+    NVML reports only the exposed devices, but the entries can be indices of the host.
     """
     wanted = [entry.strip() for entry in listed.split(",")]
     if listed.strip() in _ALL:

@@ -299,7 +299,7 @@ class Xids:
         self._uuid_at: dict[int, str] = {}
 
     def listen(self, nvml: ModuleType, gpus: Iterable[Gpu]) -> None:
-        """Register for errors on all GPUs that support it; must be called after NVML starts."""
+        """Register for the errors of each GPU that reports them; must follow each start of NVML."""
         # The previous event set became invalid when NVML was shut down.
         self._uuid_at = {}
         try:
