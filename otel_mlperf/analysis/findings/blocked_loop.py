@@ -1,8 +1,8 @@
 """Finding of a main thread that is blocked in steps although no recorded section waits.
 
 The blocked thread neither runs nor is ready to run: it waits for a disk, a network or a lock, or it
-sleeps. Only the total blocked time is known. The part that exceeds the time in sections that may
-wait is attributed to untracked time.
+sleeps. Only the total blocked time is known. The part of it that exceeds the time in sections that
+can wait is attributed to untracked time.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if the loop is blocked; empty if another finding explains the wait.
+    """Return one finding if the loop is blocked and no other finding explains the wait.
 
-    Only single-rank runs are evaluated: with several ranks, each may wait for other ranks anywhere,
-    because a collective that the loop calls directly is in no section. Oversubscription explains a
-    wait, too, because the main thread then waits for compute threads that lack a CPU.
+    Otherwise the list is empty. Only single-rank runs are evaluated: with several ranks, a rank can
+    wait for the other ranks anywhere, because a collective that the loop calls directly is in no
+    section. Oversubscription also explains a wait: the main thread waits for compute threads that
+    lack a CPU.
     """
     steps, row = numbers.summary.steps, row_of("blocked_loop")
     if steps is None or steps.count < _MIN_STEPS or len(steps.rows) < 2:
@@ -101,10 +102,10 @@ def _blocked_rank(rank: RankCpu, host: HostCpu | None, numbers: RunNumbers) -> _
 
 
 def _stolen(rank: RankCpu, host: HostCpu | None) -> float:
-    """Return the share of time in which a hypervisor took the CPU under the running main thread.
+    """Return the share of time in which a hypervisor kept the CPU from the running main thread.
 
-    Linux does not report this steal time per thread: it is attributed in proportion to the running
-    time. The result is 0.0 if ``host`` is unknown.
+    Linux does not report this steal time per thread: the main thread gets a part in proportion to
+    its running time. The result is 0.0 if ``host`` is unknown.
     """
     return host.stolen * rank.main_on_cpu / host.busy if host is not None and host.busy else 0.0
 

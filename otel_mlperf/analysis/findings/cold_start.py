@@ -57,7 +57,10 @@ class _Start(NamedTuple):
 
 @once_a_run
 def find_cold_start(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per slow start that costs more than the threshold share of training."""
+    """Return one finding per slow start that costs more than the threshold share of training.
+
+    Training lasts from the start of the first step to the end of the last one.
+    """
     trained_ns = time_trained(numbers)
     if not trained_ns:
         return []
@@ -136,8 +139,9 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
     """Return the number of steps up to the last step that has a large part of the excess.
 
-    ``durations`` also contains later steps, because ``_count_long`` counts whole blocks. The
-    warm-up step is not counted.
+    ``excess_ns`` is the excess of all ``durations`` and of the warm-up step, which is not counted
+    in the result. The last ``durations`` might be of usual length, because ``_count_long`` counts
+    whole blocks.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
     return int(much[-1]) + 1 if len(much) else 0
@@ -176,7 +180,7 @@ _TRAINED: Final = "SELECT max(end_ns) - min(start_ns) FROM steps"
 
 @once_a_run
 def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per loader that spends more time starting workers than the threshold.
+    """Return one finding per loader whose worker starts cost more than the threshold.
 
     The threshold is a share of the time from the first step to the end of the last one.
     """
@@ -188,7 +192,7 @@ def find_worker_startup(numbers: RunNumbers) -> list[Finding]:
 
 
 def time_trained(numbers: RunNumbers) -> float:
-    """Return the ns from the start of the first step to the end of the last; 0.0 if no step ran."""
+    """Return the ns from the start of the first step to the end of the last; 0.0 without steps."""
     ((trained_ns,),) = numbers.store.rows(_TRAINED)
     return float(trained_ns or 0.0)
 

@@ -2,10 +2,11 @@
 
 If a straggler or uneven shards were found, that finding covers the wait for the late rank, and this
 finding covers the remaining time. A rank that lacks a CPU is occasionally late and exchanges data
-slowly. Therefore waits and DDP's exchange count only if all ranks are known to have rarely waited
-for a CPU. The exchange of gradients is necessary: it counts only if it takes over half of the step.
+slowly. Therefore waits and DDP's exchange of gradients count only if all ranks are known to have
+rarely waited for a CPU. Because the exchange of gradients is necessary, it counts only if it takes
+over half of the step.
 
-If the user's program reports its own steps, collectives may run inside the program's own sections,
+If the user's program reports its own steps, collectives can run inside the program's own sections,
 where collectives are not recorded. In that case the evidence is a large number of collectives per
 step, combined with main threads that are blocked on all ranks.
 """
@@ -118,10 +119,10 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
 
 
 def _gain(share: float, moving: float, counted: _Counted) -> Gain:
-    """Return the gain of fewer collectives.
+    """Return the share of a step, at most ``share``, that fewer collectives save.
 
-    The minimum is usually zero, because ranks have to synchronize somewhere. With very many
-    collectives most of the time is latency, which fewer collectives avoid.
+    With very many collectives, the minimum is a fraction of the ``moving`` share: most of that time
+    is latency. Otherwise the minimum is zero, because ranks have to synchronize somewhere.
     """
     are_many = (counted.collectives or 0.0) >= _VERY_MANY
     low = _MIN_SAVED_OF_VERY_MANY * moving if are_many else 0.0
@@ -159,9 +160,9 @@ def _find_unrecorded(numbers: RunNumbers, step_ns: float) -> list[Finding]:
 
 
 def _blocked_share(numbers: RunNumbers) -> float:
-    """Return the share of a step in which main threads were blocked, except for data waits.
+    """Return the share of a step in which the main thread was blocked, other than in data waits.
 
-    The lowest share of any rank counts; 0.0 if a rank's share is unknown.
+    The rank with the lowest share counts. The result is 0.0 if the share of any rank is unknown.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or len(ranks) != len(read_rank_steps(numbers)) or not ranks:

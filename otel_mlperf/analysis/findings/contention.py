@@ -33,7 +33,7 @@ _WORKER: Final = "worker"
 
 
 def find_contention(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per rank if the rank's main thread waits too long for CPUs.
+    """Return one finding for each rank whose main thread waits too long for CPUs.
 
     The finding is *oversubscription* if the run's own threads cause the wait, otherwise
     *noisy_neighbour*. The list is empty if the run has too few steps or no CPU readings.

@@ -1,11 +1,12 @@
 """CPU use and CPU waits during steps, of a run's threads and of other processes.
 
-CPU shares are rates between the first and the last reading during steps. CPU seconds per second are
-*CPUs*. Seconds of CPU wait per second are the average number of waiting threads.
+The figures are rates of counters between the first and the last reading during steps. CPU seconds
+per second are a number of *CPUs*. Seconds of CPU wait per second are the average number of waiting
+threads.
 
 ``waits_of_steps`` returns the share of time in which a rank waited for CPUs in a range of steps. If
 a step takes longer only because of such waits, its own work has not become slower. CPU time that a
-hypervisor gave to other guests (steal) counts as a wait, too. Linux reports steal per machine only.
+hypervisor gave to other guests (steal) also counts as a wait. Linux reports steal per machine only.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class RankCpu(NamedTuple):
         return sum(self.on_cpu.values()) + sum(self.waiting.values())
 
     def runnable_of(self, role: str) -> float:
-        """Return the average number of threads in processes of ``role`` that ran or waited."""
+        """Return the average number of threads of ``role`` that ran or waited for a CPU."""
         return self.on_cpu.get(role, 0.0) + self.waiting.get(role, 0.0)
 
 
@@ -103,7 +104,7 @@ class CpuShares(NamedTuple):
 
     @property
     def others(self) -> float:
-        """Return the CPUs used by processes outside the run; 0.0 if the host is unknown."""
+        """Return the average number of CPUs used by processes outside the run; 0.0 if unknown."""
         if self.host is None:
             return 0.0
         own = sum(sum(rank.on_cpu.values()) for rank in self.ranks)
@@ -216,8 +217,8 @@ _Curve = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
     """Return the share of the steps' time, 0.0 to 1.0, in which threads waited for a CPU.
 
-    ``first`` and ``last`` are step numbers. The rank that waited most counts, with time stolen by a
-    hypervisor. The result is None if no rank has enough readings.
+    ``first`` and ``last`` are step numbers. The rank that waited most counts. Time that a
+    hypervisor stole is added. The result is None if no rank has enough readings.
     """
     steps = numbers.summary.steps
     ((begin_ns, end_ns),) = numbers.store.rows(
@@ -234,7 +235,7 @@ def waits_of_steps(numbers: RunNumbers, first: int, last: int) -> float | None:
 
 @once_a_run
 def _read_host(numbers: RunNumbers) -> dict[str, list[_Curve]]:
-    """Return the machine's CPU time by mode, a curve per CPU; empty if there are several hosts."""
+    """Return by CPU mode the curves of the CPUs' time; empty if the run has several hosts."""
     modes: dict[str, list[_Curve]] = {}
     for labels, times, values in numbers.store.rows(_READ_HOST, name=_HOST_CPU):
         mode = json.loads(labels or "{}").get(names.CPU_MODE, "")
@@ -250,9 +251,9 @@ def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> f
 
 @once_a_run
 def _read_curves(numbers: RunNumbers) -> dict[tuple[int, int], dict[str, list[_Curve]]]:
-    """Return the curves of the training processes by rank and restart, then by metric.
+    """Return by rank and restart the curves of each training process, by metric name.
 
-    CPU time has two curves: user and system.
+    The process's CPU time has two curves: user and system.
     """
     processes: dict[tuple[int, int], dict[str, list[_Curve]]] = {}
     wanted = [_CPU, _DELAY, _MAIN_CPU, _MAIN_DELAY]

@@ -109,7 +109,11 @@ def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
 
 
 def _lacks_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
-    """Return whether workers would keep up with the steps if they never had to wait for a CPU."""
+    """Return whether the data wait is caused by missing CPUs only.
+
+    In that case, workers would keep up with the steps if neither had to wait for a CPU. False if
+    there are no workers or no findings of CPU contention.
+    """
     contended = find_contention(numbers)
     if not model.workers or not contended:
         return False
@@ -141,7 +145,7 @@ def _advise_other(model: LoaderModel, share: float, machine: MachineUse | None) 
 
 
 def _advise_transfer(model: LoaderModel) -> _Advice | None:
-    """Return the advice if workers keep up but steps wait for the transfer of their batches.
+    """Return the advice for steps that wait for batches to be transferred from fast workers.
 
     Return None if loading without workers would save too little.
     """
@@ -154,9 +158,9 @@ def _advise_transfer(model: LoaderModel) -> _Advice | None:
 
 
 def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None) -> _Advice:
-    """Return the advice to add workers, with a minimum gain of at most the free CPU share.
+    """Return the advice to add workers or, if no CPU is free, to make loading a sample cheaper.
 
-    If no CPU is free, the advice is to make loading a sample cheaper.
+    The minimum gain of more workers is at most the free share of the CPUs.
     """
     by_workers = model.won(lambda use: use.fetch_ns, model.workers + 1)
     busy = machine.cpu_share if machine is not None else None

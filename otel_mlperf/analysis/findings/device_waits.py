@@ -36,7 +36,7 @@ _PINNED: Final = ""
 
 
 def find_transfers(numbers: RunNumbers) -> list[Finding]:
-    """Return at most one finding, if copies to the device cost too large a share of a step."""
+    """Return one finding if copies to the device cost too large a share of a step, else none."""
     summary = numbers.summary
     if summary.steps is None:
         return []
@@ -116,10 +116,10 @@ HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
-    """Return at most one finding: for the rank and device with most driver requests per step.
+    """Return at most one finding: of the rank and device with most driver requests per step.
 
-    The finding requires that the requests per step exceed the threshold in each interval between
-    readings in the run's later half.
+    The requests per step must exceed the threshold in each interval between two readings in the
+    later half of the run.
     """
     row, figures = row_of("device_allocations"), numbers.summary.steps
     if figures is None:

@@ -1,9 +1,9 @@
-"""Findings of live-warning rules that held at some time during a finished run.
+"""Findings of live-warning rules whose condition was met at some time during a finished run.
 
 The rules are evaluated on the readings of the run folder, as the agent evaluates live rules. A
 level must be beyond its threshold for the rule's duration, and growth is measured over that
-duration. Other findings cover lost devices, which may have no readings, and what readings do not
-contain: waits for data, collectives and lost telemetry.
+duration. Rules are skipped (``_ELSEWHERE``) if another finding covers the condition, e.g. for lost
+devices, which might have no readings, or for data waits, which readings do not contain.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _Read = dict[str, list[_Extremes]]
 
 
 def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for each rule, rank and label set if the condition held at least once."""
+    """Return one finding for each rule, rank and label set for which the condition was ever met."""
     rules = [rule for rule in RULES if rule.of_ended and rule.id not in _ELSEWHERE]
     read = _read_extremes(numbers.store, rules)
     return [
@@ -108,7 +108,7 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
 
 
 def _with_gain(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Return the finding; if it is ``cpu_throttled``, with the gain of a higher CPU quota."""
+    """Return the finding, adding the gain of a higher CPU quota if it is ``cpu_throttled``."""
     if finding.id != "cpu_throttled":
         return finding
     ranks = read_cpu_shares(numbers).ranks
@@ -131,9 +131,9 @@ def _read_extremes(store: Store, rules: Iterable[Rule]) -> _Read:
 
 
 def _may_have_held(rule: Rule, read: _Read) -> bool:
-    """Return whether the readings' extremes allow that the rule's condition was met.
+    """Return whether the rule's condition can have been met, given the extremes of its readings.
 
-    A rule that fails this check needs no query of all of its readings.
+    If it cannot, the query of all of these readings is skipped.
     """
     measured = _bounds(rule, rule.measured, read)
     per = _bounds(rule, rule.per, read) if rule.per is not None else dict.fromkeys(measured, _ONE)
@@ -192,7 +192,7 @@ def _chosen(what: str, series: MeasuredSeries, by: Sequence[str], read: _Read) -
 
 
 def _keys(series: MeasuredSeries, by: Sequence[str], read: _Read) -> dict[str, str]:
-    """Map each label set of the series to its values of the labels ``by``, both as JSON."""
+    """Map each label set that ``series`` selects to its values of the labels ``by``, as JSON."""
     keys: dict[str, str] = {}
     for text in dict.fromkeys(one.labels for one in read.get(series.metric.name, ())):
         parsed = json.loads(text or "{}")

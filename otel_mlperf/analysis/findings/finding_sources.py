@@ -76,7 +76,7 @@ _REASONS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 
 
 def without_explained(findings: list[Finding]) -> list[Finding]:
-    """Return the findings that no other of the findings explains."""
+    """Return the findings without those that another finding of the list explains."""
     found = {finding.id for finding in findings}
     return [
         finding
@@ -145,11 +145,11 @@ def judge_run(
     """Return the summary of a run with its findings.
 
     ``rank`` None means all ranks, ``phase`` None the main phase. ``store`` contains the tables of
-    ``rank``, if the caller has opened them.
+    ``rank``; None: they are opened here.
 
     Raises:
         NoSuchRun: no process of rank ``rank`` is known.
-        NoSuchPhase: the run has no steps of phase ``phase``, or no requests.
+        NoSuchPhase: the run has no steps of phase ``phase``, or no requests if it is ``request``.
         StoreError: a file of the run cannot be read.
     """
     # One store for summary and findings, because opening it lists all parts and opens a connection.
@@ -178,7 +178,8 @@ def all_rows() -> tuple[FindingRow, ...]:
     """Return the findings table, extended by the rows of every installed plug-in.
 
     Raises:
-        Exception: a plug-in cannot be loaded. It is not skipped: its alerts would be missing.
+        Exception: a plug-in cannot be loaded. It is not skipped, because its alerts would then be
+            silently missing.
     """
     return (*TABLE, *(row for entry in _entry_points() for row in _source(entry).rows))
 

@@ -1,10 +1,9 @@
 """Share of the time in which a rank's GPU works while steps run, and the finding of idle GPUs.
 
 The source is the driver's utilization: the share of an interval in which at least one kernel ran,
-however little of the GPU the kernel used. The utilization is an upper bound of the busy time, so
-the remaining time is certainly idle. Only GPUs on which the rank's torch has memory count. A
-reading is weighted with the time since the previous one, because readings in the first seconds are
-more frequent.
+however little of the GPU the kernel used. For the rest of the interval, the GPU was certainly idle.
+Only GPUs count on which the rank's torch has allocated memory. A reading is weighted with the time
+since the previous one, because readings in the first seconds are more frequent.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def read_gpu_busy(numbers: RunNumbers) -> dict[int, float]:
 
 
 def max_possible_gain(numbers: RunNumbers) -> float:
-    """Return the maximum share of a step that host changes can save: the GPU's idle share.
+    """Return the maximum share of a step that changes on the host can save: the GPU's idle share.
 
     The result is 1.0 if no GPU is used, if the GPU's idle share is unknown, or if the run has
     several ranks: a GPU counts as busy while the kernel of a collective waits for another rank.

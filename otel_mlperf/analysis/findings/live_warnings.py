@@ -50,9 +50,9 @@ def device_of(labels: dict[str, str]) -> str:
 
 
 def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings with the times of matching live warnings.
+    """Return the findings, adding to each the times of the live warnings that match it.
 
-    A warning without a finding becomes a finding.
+    A warning that matches no finding becomes a finding.
     """
     findings = list(findings)
     for warning, times in _read_warnings(numbers):

@@ -37,7 +37,7 @@ _WAIT: Final = Where(section=DATA_WAIT)
 
 @once_a_run
 def find_loader_causes(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per cause of a data wait that exceeds its threshold."""
+    """Return one finding for each cause of data waits that exceeds the threshold of that cause."""
     model = model_loader(numbers)
     if model is None:
         return []
@@ -46,7 +46,10 @@ def find_loader_causes(numbers: RunNumbers) -> list[Finding]:
 
 
 def workers_needed(model: LoaderModel) -> int:
-    """Return the number of workers, 1 to 16, with which steps would no longer wait for batches."""
+    """Return the number of workers, 1 to 16, from which steps no longer wait for batches.
+
+    If 16 workers are not enough, the result is 16.
+    """
     enough = math.ceil(model.fetch_ns / model.work_ns) if model.work_ns > 0 else _MAX_WORKERS
     return max(1, min(_MAX_WORKERS, enough))
 
@@ -188,26 +191,28 @@ class LoaderModel(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Return the maximum number of workers of a rank; 0 if training processes load data."""
+        """Return the number of workers of the rank with most; 0 if training processes load data."""
         return max(len(of_rank) for of_rank in self._by_rank())
 
     @property
     def fetch_ns(self) -> float:
-        """Return the ns that one process needs to fetch a step's batches; 0.0 if unknown."""
+        """Return the time in ns in which one process fetches a step's batches; 0.0 if unknown."""
         return (self.use.fetch_ns or 0.0) * self.batches if self.use.workers else 0.0
 
     def waited(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
         """Return the predicted data wait of a step in ns, on the rank that waits most.
 
-        ``fetch`` returns the ns per batch that each worker is assumed to need. ``workers`` is the
-        number of workers per rank, all as fast as the slowest worker; None: the current workers.
+        ``fetch`` returns the time in ns that a given worker is assumed to need per batch.
+        ``workers`` is the assumed number of workers per rank; None: their current number. All of
+        them are assumed to be as fast as the slowest worker.
         """
         return max(self._waited(of_rank, fetch, workers) for of_rank in self._by_rank())
 
     def won(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
-        """Return the share of a step that is saved if each worker needs the time of ``fetch``.
+        """Return the share of a step that is saved if workers need the times of ``fetch``.
 
-        ``fetch`` and ``workers`` are those of ``waited``. At most the current wait is saved.
+        ``fetch`` and ``workers`` have the same meaning as in ``waited``. The current wait is the
+        maximum that can be saved.
         """
         won_ns = self.waited(lambda use: use.fetch_ns) - self.waited(fetch, workers)
         return max(0.0, min(won_ns, self.wait_ns) / self.step_ns)

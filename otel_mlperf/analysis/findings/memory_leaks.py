@@ -127,9 +127,9 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
-    """Return whether memory grows until the end and beyond ``may_fill``.
+    """Return whether memory grows until the end, and sufficiently more than ``may_fill``.
 
-    ``may_fill`` is the size in bytes that the optimizer's history may reach.
+    ``may_fill`` is the size in bytes that the optimizer's history can reach.
     """
     unbound = growth.grown - may_fill
     is_much = unbound >= _MIN_BYTES and growth.before > 0

@@ -71,7 +71,7 @@ class _Elsewhere(NamedTuple):
     def words(self, *, is_alone: bool) -> list[str]:
         """Return one phrase per kind of activity with a count above 0.
 
-        Processes are mentioned only if ``is_alone``: the run has no recorded steps.
+        ``is_alone`` means that the run has no recorded steps. Only then are processes mentioned.
         """
         phrases = []
         if self.updates:
@@ -86,7 +86,7 @@ class _Elsewhere(NamedTuple):
 
 
 def find_unseen_steps(numbers: RunNumbers) -> list[Finding]:
-    """Return findings of steps in forked processes, or of training that no recorded step covers."""
+    """Return a finding of steps in forked processes, else findings of training outside steps."""
     summary, row = numbers.summary, row_of("unseen_steps")
     forked = _forked_steps(numbers)
     if forked or _TORCH not in summary.integrations:

@@ -65,7 +65,7 @@ class RankSteps(NamedTuple):
 
 @once_a_run
 def read_rank_steps(numbers: RunNumbers) -> list[RankSteps]:
-    """Return the steps of each rank; empty if there is one rank or too few common steps."""
+    """Return the figures of each rank; empty if there is one rank or too few common steps."""
     summary = numbers.summary
     if summary.steps is None or summary.rank is not None or len(summary.steps.ranks) < 2:
         return []

@@ -81,7 +81,7 @@ class RunNumbers:
 
 
 def once_a_run(judge: Callable[[RunNumbers], T]) -> Callable[[RunNumbers], T]:
-    """Cache the result of a function in the ``RunNumbers`` with which the function is called."""
+    """Wrap ``judge`` so that its result is cached in the ``RunNumbers`` that it is called with."""
 
     @wraps(judge)
     def answer(numbers: RunNumbers) -> T:

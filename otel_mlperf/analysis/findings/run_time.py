@@ -150,10 +150,10 @@ _MANY: Final = 5
 
 
 def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per section of a step that is not part of the training itself.
+    """Return one finding per section that costs much of a step without being part of the training.
 
     Only runs with sections for forward pass, backward pass and optimizer are evaluated, because in
-    other runs the section may be one of these three under another name.
+    other runs the section might be one of these three under another name.
     """
     steps, row = numbers.summary.steps, row_of("extra_section")
     if steps is None or steps.count < _MIN_STEPS:
@@ -182,7 +182,7 @@ def find_extra_sections(numbers: RunNumbers) -> list[Finding]:
 def find_large_shares(numbers: RunNumbers) -> list[Finding]:
     """Return one finding each for garbage collections, untracked time, validation, checkpoints.
 
-    Only shares of a step or of the run above the threshold are reported.
+    Each is reported only if its share of a step or of the run exceeds the threshold.
     """
     summary = numbers.summary
     found = []
@@ -233,7 +233,8 @@ def _set_up_ns(ledger: Ledger) -> float:
 def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding]:
     """Return the finding of checkpoints, including the program's own work around each checkpoint.
 
-    ``saved`` is the share of the run in checkpoints, ``part`` as in ``_finding``.
+    ``saved`` is the share of the run spent in checkpoints. ``part`` has the same meaning as in
+    ``_finding``.
     """
     around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
     found = _finding("checkpoint", saved + around, "run", numbers.summary, part)
@@ -250,7 +251,7 @@ def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding
 
 
 def _limited_by_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings for which the GPU idles enough, with gains up to the GPU's idle share."""
+    """Return the findings whose threshold the GPU's idle share exceeds, with gains up to it."""
     most = max_possible_gain(numbers)
     return [
         replace(one, gain=one.gain and _at_most(one.gain, most))
@@ -264,9 +265,9 @@ def _at_most(gain: Gain, most: float) -> Gain:
 
 
 def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Add the line of the user's program that likely causes most of the untracked time.
+    """Add the line of the user's program that likely causes most of the untracked time, if known.
 
-    The minimum gain is zero, because that line may be necessary.
+    The minimum gain is zero, because that line might be necessary.
     """
     costliest = most_uncovered(numbers)
     if costliest is None:
@@ -283,7 +284,7 @@ def _with_line(finding: Finding, numbers: RunNumbers) -> Finding:
 def find_costly_line(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if untracked lines of the user's program cost too much of a step.
 
-    Lines with another finding, such as output, are excluded.
+    Lines that another finding covers, such as output, are excluded.
     """
     row, costliest = row_of("costly_line"), most_uncovered(numbers)
     if costliest is None or cause_of(costliest.call, has_gpu=numbers.uses_gpu) is not None:
@@ -329,9 +330,10 @@ def _collecting_steps(numbers: RunNumbers) -> int:
 def _finding(
     id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
 ) -> list[Finding]:
-    """Return the finding of a share of a step or run, if ``share / part`` exceeds the threshold.
+    """Return a finding of ``share`` if ``share / part`` exceeds the threshold, otherwise none.
 
-    ``part`` is the fraction of the run after set-up, or 1.0.
+    ``of`` states whether ``share`` is a share of a step or of the run. ``part`` is the fraction of
+    the run after set-up, or 1.0.
     """
     row = row_of(id)
     if not row.holds(share / part):

@@ -38,14 +38,17 @@ _BLOCKED_IN: Final = "{doing}, most of that time in {call} ({place})"
 
 @once_a_run
 def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding each for output, waits and conversions, for the rank that loses most."""
+    """Return at most one finding each for output, waits and conversions.
+
+    Each is of the rank that loses most.
+    """
     kinds: tuple[Kind, ...] = ("sync_in_loop", "blocked_loop", "conversions")
     return [finding for kind in kinds for finding in _found(numbers, kind)]
 
 
 @once_a_run
 def find_copying_lines(numbers: RunNumbers) -> list[Finding]:
-    """Return at most one finding: the rank that waits most for copies of unpinned batches."""
+    """Return at most one finding of copies of unpinned batches, of the rank that waits most."""
     ((pinned,),) = numbers.store.rows(_PINNED, name=names.LOADER_PIN.name)
     return [] if pinned else _found(numbers, "transfer")
 
@@ -109,19 +112,20 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
 
 
 def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers) -> float:
-    """Return the share of a step in ``lines`` and in the whole function of line ``most``.
+    """Return the share of a step in ``lines`` and in the rest of the function with line ``most``.
 
-    A loop over the elements of a batch does more with each element than fetch it. If the function
-    also calls a part of the training, only the line counts.
+    The rest counts because a loop over the elements of a batch does more with each element than
+    fetch it. It does not count if the function also calls a part of the training.
     """
     part = next((part for part in rank.own_parts() if most in part), [])
     return min(rank.share({*lines, *part}), numbers.uncovered)
 
 
 def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
-    """Return the gain: at least 3/4 of the share ``won``, because some output may be needed.
+    """Return the gain: the share ``won``, with its ``uncertainty`` in both directions.
 
-    With a GPU the minimum is half, because another call of the loop may wait for the GPU instead.
+    The minimum is 3/4 of it, because some output might be needed. With a GPU the minimum is half,
+    because another call of the loop might wait for the GPU instead.
     """
     least = _MIN_SAVED_WITH_GPU if has_gpu else _MIN_SAVED
     return Gain(
@@ -135,7 +139,10 @@ def _gain_of_copies(share: float) -> Gain:
 
 
 def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
-    """Return the kind of most samples of a line; None if unknown, or if a DataLoader called it."""
+    """Return the kind of call that most samples of a line are in.
+
+    Return None if that call is of no known kind, or if a DataLoader called the line.
+    """
     if line.within == "loading":
         return None
     calls = rank.calls[line]

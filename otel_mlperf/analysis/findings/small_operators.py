@@ -3,16 +3,17 @@
 *Operators on the host* are judged by two figures: the number of operations in the autograd graph of
 a backward pass, and the time of a backward pass while the main thread had a CPU. One operation has
 an overhead of about 5 µs on a current CPU, regardless of its size. Measured durations, including
-computation: 7 µs on one row of 64 numbers, 350 µs in a transformer of 256 dimensions. The model
-computes single items if the loop calls the model many times before one backward pass, selects many
-elements one by one, or uses each weight repeatedly. Then larger operations count as small, too.
+computation: 7 µs on one row of 64 numbers, 350 µs in a transformer of 256 dimensions. The model is
+assumed to process items one at a time if the loop calls it many times before one backward pass, if
+many elements are selected one by one, or if each weight is used repeatedly. In that case, larger
+operations are also reported.
 
 *Launches*: a kernel launch costs the host some microseconds, or tens of microseconds including
 Python and autograd. If kernels are shorter, the host determines the time of forward, backward and
-optimizer, and the GPU idles in between. A CUDA graph launches all work in one call, so that those
-sections last only as long as the GPU works. GPU utilization is an upper bound of that time. So the
-gain is at least the difference between section time and utilization, if all GPU work belongs to
-these sections.
+optimizer, and the GPU idles in between. A CUDA graph launches all work in one call, so those
+sections last only as long as the GPU works. Their share of a step is then at most the GPU
+utilization, which includes all GPU work. Therefore the gain is at least their current share minus
+the utilization.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MIN_SAVED: Final = 0.75
 
 
 def find_launches(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the rank with the lowest GPU utilization, if launches limit it."""
+    """Return one finding if launches limit the rank with the lowest GPU utilization, else none."""
     steps, row = numbers.summary.steps, row_of("small_operators")
     busy = read_gpu_busy(numbers)
     if steps is None or steps.count < _MIN_STEPS or not busy:
@@ -104,7 +105,7 @@ _PASSES: Final = """SELECT rank, spent / backwards, coalesce(forwards, 0) / back
 
 
 class _Single(NamedTuple):
-    """Evidence that the model computes single items: counts per backward pass."""
+    """Evidence that the model processes items one at a time: counts per backward pass."""
 
     calls: float
     selects: float
@@ -113,7 +114,10 @@ class _Single(NamedTuple):
 
     @property
     def least(self) -> float:
-        """Return the minimum overhead share of small operations, infinity without single items."""
+        """Return the minimum overhead share of a finding.
+
+        It is infinity if there is no sign that items are processed one at a time.
+        """
         if self.selects >= _SELECTS:
             return _MIN_SHARE_SELECTED
         is_loop = self.calls >= _CALLS or self.reuse >= _REUSED
@@ -131,7 +135,10 @@ class _Single(NamedTuple):
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank with small operations, or of launches with a GPU."""
+    """Return one finding for the first rank whose operations are too small; otherwise none.
+
+    If the run uses a GPU, return the finding of ``find_launches`` instead.
+    """
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps
     if numbers.uses_gpu:
@@ -173,8 +180,8 @@ def _is_backward_seen(numbers: RunNumbers) -> bool:
 def _share_of_passes(numbers: RunNumbers) -> float:
     """Return the share of a step in forward and backward passes.
 
-    If no section covers the backward pass, the result is an upper bound, because it includes
-    untracked time that was not sampled in other lines of the user's program.
+    If no section covers the backward pass, the result is an upper bound: it includes all untracked
+    time, except for the time that samples attribute to other lines of the user's program.
     """
     steps = numbers.summary.steps
     assert steps is not None
@@ -238,9 +245,10 @@ def _finding(
 def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
     """Return the share of a step that larger operations save.
 
-    ``computing`` is the share of both passes, ``share`` its part of overhead. Single items are
-    mostly overhead. Other models save overhead and a part of the computation, which is faster in
-    larger operations.
+    ``computing`` is the share of a step in both passes, ``share`` the part of ``computing`` that is
+    overhead. If ``is_single`` (items are processed one at a time), both passes are mostly overhead.
+    Otherwise, the saving is the overhead and a part of the computation, which is faster in larger
+    operations.
     """
     if is_single:
         return Gain(low=_MIN_SAVED_OF_SINGLE * computing, high=computing)
@@ -248,7 +256,7 @@ def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
 
 
 def _line(numbers: RunNumbers, rank: int) -> str:
-    """Return the line of the model with most samples on a rank; empty if unknown."""
+    """Return the line of the model that most samples of a rank are in; empty if unknown."""
     for lines in read_stack_lines(numbers.store):
         called = [line for line in lines.calls if line.within == "torch"]
         if lines.rank == rank and called:

@@ -1,6 +1,6 @@
 """Stack samples of the main thread in steps, by line of the user's program and called function.
 
-*Own* lines are lines that no library called and that mostly do not call torch.
+A line is an *own* line if no library called it and if most of its samples are outside torch calls.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class StackLines:
     def own_parts(self) -> list[list[Line]]:
         """Return own lines grouped by function.
 
-        If a function, such as a training loop, also has other lines, each own line is a group.
+        If a function also has lines that are not own, as a training loop has, each of its own lines
+        is a group.
         """
         own = self.own_lines()
         loops = {(line.file, line.function) for line in self.calls if line not in own}
@@ -173,10 +174,10 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
 
 
 def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
-    """Return the share and the costliest line of a function that costs much time outside steps.
+    """Return the share of a function that costs much time outside steps, and its costliest line.
 
-    ``metric`` selects samples between steps or before the first step. The first function with over
-    a quarter of a rank's samples counts; without one, return 0.0 and an empty text.
+    ``metric`` selects samples between steps or before the first step. The first rank's function
+    with over a quarter of the rank's samples counts; without one, return 0.0 and an empty text.
     """
     for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()
@@ -205,9 +206,10 @@ def _most(rank: StackLines, lines: Iterable[Line]) -> tuple[Line, Call]:
 def read_stack_lines(
     store: Store, uncovered: float = 0.0, metric: names.Metric = names.STACK_SAMPLES
 ) -> list[StackLines]:
-    """Return the stack samples of each rank that has at least ``_MIN_SAMPLES``.
+    """Return the stack samples of each rank that has at least ``_MIN_SAMPLES`` samples.
 
-    Own lines are weighted up to ``uncovered``, the untracked share of a step.
+    The weight of own lines is raised until their share is at least ``uncovered``, the untracked
+    share of a step.
     """
     ranks: dict[int, StackLines] = {}
     for rank, labels, samples in store.rows(_SAMPLES, name=metric.name):

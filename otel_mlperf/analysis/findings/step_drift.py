@@ -35,7 +35,7 @@ _MAX_WAITED: Final = 0.9
 def find_step_drift(numbers: RunNumbers) -> list[Finding]:
     """Return one finding if the last third of the steps is significantly longer than the first.
 
-    Drift that is only caused by CPU waits is excluded, because another finding covers it.
+    Drift that CPU waits alone explain is excluded, because another finding covers it.
     """
     row, series = row_of("step_drift"), _series(numbers)
     if series is None:

@@ -42,10 +42,10 @@ _AROUND: Final = f"""WITH {GAPS},
 
 @once_a_run
 def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
-    """Return the time in ns per rank around all checkpoints outside steps.
+    """Return the time in ns that a rank spends on work around its checkpoints outside steps.
 
-    The result is the number of checkpoints times the median time of gaps that contain no other
-    spans; 0.0 if there are too few such gaps.
+    The result is the number of checkpoints times the median of that work in gaps that contain no
+    other spans; 0.0 if there are too few such gaps.
     """
     summary = numbers.summary
     saved = sum(one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)

@@ -90,7 +90,8 @@ def _is_work(
 ) -> bool:
     """Return whether enough of a rank's excess ``more_ns`` is its own work and not a wait.
 
-    ``moved`` is the CPU excess (None: unknown). With ``is_ddp``, the forward pass may be a wait.
+    ``moved`` is the CPU excess (None: unknown). If ``is_ddp``, an excess in the forward pass might
+    be a wait.
     """
     more = sum(more_ns.values()) / steps.mean_ns
     if moved is not None and more - moved.waits < row_of("straggler").min_step_share:
@@ -106,7 +107,8 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
     """Return the excess in ns by rank and section, without waits for other ranks.
 
     Before its forward pass, DDP synchronizes the buffers of all ranks, such as those of batch
-    norms. The rank that arrives first waits there, so the late rank has the larger excess.
+    norms. If ``may_wait_in_forward``, a rank with most of its excess in the forward pass might wait
+    there for a late rank. Such a rank is omitted, unless its total excess is the largest.
     """
     categories = {section.name: section.category for section in steps.rows}
     own = {}
@@ -140,8 +142,8 @@ def _certainty(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> i
     """Return the certainty that a rank's excess is the rank's own work: 0 (uncertain), 1 or 2.
 
     Ranks that step together take equally long: if one rank works longer, another rank waits.
-    Therefore the category of the longest section decides. Untracked time (0) may contain a
-    collective.
+    Therefore the longest section decides: 0 for untracked time, which might contain a collective, 1
+    for a section of the category ``other``, 2 for a section of another category.
     """
     most = _longest(more_ns)
     if most == UNTRACKED:
@@ -192,8 +194,8 @@ def _gain(
 
     All ranks' steps take equally long, because the other ranks wait in the backward pass for this
     rank's excess ``more_ns``. An excess in its own backward pass adds to that wait, but is unknown:
-    between zero and the relative excess of the forward pass. If CPU work (``moved``) is known, it
-    determines the gain, because waiting ranks do no work.
+    between zero and the relative excess of the forward pass. If the CPU excess ``moved`` is known,
+    its work determines the gain within these limits, because waiting ranks do no work.
     """
     least = most = sum(more_ns.values()) / steps.mean_ns
     most += _hidden_ns(rank, more_ns, steps) / steps.mean_ns

@@ -76,7 +76,7 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank that would save enough by float32 products in TF32."""
+    """Return one finding for the first rank whose float32 products would be much faster in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
     counted = _per_step(numbers, names.GRAPH_FLOAT32)
     if steps is None or not counted:
@@ -111,10 +111,10 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
 
 
 def _per_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
-    """Return by rank the value per pass times the backward passes per step.
+    """Return, by rank, the latest value of ``metric`` times the number of backward passes per step.
 
-    The result is empty if steps are too few or no pass has the metric. Without sections of backward
-    passes, one pass per step is assumed.
+    The result is empty if steps are too few or if no value is above 0. A rank without sections of
+    backward passes is assumed to have one pass per step.
     """
     steps, latest = numbers.summary.steps, numbers.latest(metric)
     if steps is None or steps.count < _MIN_STEPS or not any(latest.values()):
@@ -187,7 +187,7 @@ def find_recompilation(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_varied(elements: NDArray[np.float64], compiled: NDArray[np.intp]) -> bool:
-    """Return whether batch sizes vary; if sizes are unknown, whether a compilation came early."""
+    """Return whether batch sizes vary; if a size is unknown, whether one compilation was early."""
     known = elements[~np.isnan(elements)]
     if len(known) < len(elements):
         return bool(compiled[0] < _SOON)

@@ -1,4 +1,4 @@
-"""Findings of sections with times that vary so much between steps that the slow calls cost time.
+"""Findings of sections whose times vary so much between steps that the slow calls cost time.
 
 Variation caused by the machine is excluded: steps are occasionally longer if threads wait for CPUs,
 a hypervisor steals CPU time, or other processes use the CPUs.

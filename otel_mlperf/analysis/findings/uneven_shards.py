@@ -33,7 +33,7 @@ class _Amount(NamedTuple):
 
     @property
     def times(self) -> float:
-        """Return the largest amount as a multiple of the median; with two ranks, of the smaller."""
+        """Return the largest amount divided by the median; with two ranks, by the smaller one."""
         usual = median_low(self.by_rank.values())
         return self.by_rank[self.most] / usual if usual else 0.0
 
@@ -45,7 +45,7 @@ class _Amount(NamedTuple):
 
 @once_a_run
 def find_uneven_shards(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if a rank's amount of data is too large a multiple of the median."""
+    """Return one finding if a rank has a too large multiple of the ranks' median amount of data."""
     steps, row = numbers.summary.steps, row_of("uneven_shards")
     if steps is None or numbers.summary.rank is not None or len(steps.ranks) < 2:
         return []

@@ -53,7 +53,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     """Return the live state of each running rank on this node, by rank.
 
-    Ranks of other users are omitted. ``now_ns`` is the Unix time.
+    Ranks of other users are omitted. ``now_ns`` is the current Unix time.
     """
     by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
@@ -72,9 +72,9 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
 
 
 def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
-    """Return what the agent on this node published last; None if it has published no readings.
+    """Return the readings and warnings that the agent on this node published last.
 
-    ``now_ns`` is the Unix time.
+    Return None if the agent has published no readings. ``now_ns`` is the current Unix time.
     """
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
@@ -135,7 +135,10 @@ def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[s
 
 
 def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[str, list[StepSeen]]:
-    """Return the phase of the newest steps (training takes precedence) and its last steps."""
+    """Return a phase and its last steps: training, else the phase of the newest step.
+
+    The phase is empty if there are no steps.
+    """
     sections = rows_of_kind(rows, Kind.SECTION)
     of_step = np.isin(sections["name"], _numbers(entries, names.STEP))
     own = sections[of_step & (sections["span"] == sections["root"])]

@@ -36,7 +36,7 @@ _Rows = list[dict[str, Any]]
 
 
 def has_recorded_steps(store: Store) -> bool:
-    """Return whether the run has recorded steps, and not only steps in a profiler's annotations."""
+    """Return whether steps were recorded; False if only a profiler's annotations contain steps."""
     anything = "SELECT 1 FROM steps UNION ALL SELECT 1 FROM spans WHERE n IS NOT NULL LIMIT 1"
     return bool(store.rows(anything))
 

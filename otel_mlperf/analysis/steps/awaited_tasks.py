@@ -1,4 +1,4 @@
-"""Share of a step in which its task waited while other tasks of its thread were in sections."""
+"""Share of a step in which its task waited while sections of other tasks of the thread ran."""
 
 from __future__ import annotations
 

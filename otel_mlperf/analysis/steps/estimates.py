@@ -134,7 +134,7 @@ def block_length(values: Times) -> int:
 
 
 def _first_run(is_small: NDArray[np.bool_], run: int) -> int:
-    """Return the number of lags before ``run`` consecutive small lags, or of all lags."""
+    """Return the number of lags before the first ``run`` consecutive small lags, or all lags."""
     for before in range(len(is_small) - run + 1):
         if is_small[before : before + run].all():
             return before

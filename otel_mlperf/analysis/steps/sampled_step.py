@@ -109,7 +109,7 @@ def _newest_of_number(
 def _slowest_kept(
     store: Store, run: RunFolder, phase: str, rank: int | None
 ) -> tuple[int, list[int]]:
-    """Return the number of the slowest step with spans, and the first few step numbers with spans.
+    """Return the number of the slowest step with spans, and the lowest numbers of steps with spans.
 
     The warm-up is returned as the slowest step only if no other step has spans.
     """

@@ -67,7 +67,7 @@ class StepRows:
     def outside(self, ranks: Iterable[int]) -> Mapping[int, list[tuple[Any, ...]]]:
         """Return by rank the names of spans within the step that belong to other traces.
 
-        Only outermost spans on the step's own thread count, those with most time first.
+        Only the outermost spans on the step's own thread are included, those with most time first.
         """
         chosen = set(ranks)
         steps = [step for step in self._steps if step["rank"] in chosen]

@@ -1,6 +1,6 @@
 """Selection of steps and ranks of a run as SQL conditions; errors that list the existing steps.
 
-The conditions apply to the views of a store, so that other rows are never read.
+The conditions apply to the views of a store, so rows outside the selection are never read.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def select(
     numbers: tuple[int, int] | None = None,
     rank: int | None = None,
 ) -> Selected:
-    """Return a selection of steps: ``numbers`` are the first and the last; None: the whole run.
+    """Return the selection of the steps from number ``numbers[0]`` to number ``numbers[1]``.
 
-    A step includes everything in the step's trace, also events of a profiler window. Numbers refer
-    to training steps; without training, to steps of the first phase.
+    If ``numbers`` is None, the whole run is selected. A step includes everything in the step's
+    trace, also events of a profiler window. Numbers refer to training steps; without training, to
+    steps of the first phase.
 
     Raises:
         NoSuchRun: no process or record of rank ``rank`` is known.
@@ -107,7 +108,10 @@ def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
 def no_such_step(
     store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
 ) -> str:
-    """Return the error for a missing step (``number`` None: any sampled one), with known steps."""
+    """Return the error message for a missing step, with the known steps.
+
+    ``number`` None means that any sampled step was requested.
+    """
     which = f"{phase} step {number}" if number is not None else f"a sampled {phase} step"
     tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""

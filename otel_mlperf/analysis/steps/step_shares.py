@@ -43,7 +43,7 @@ def shown(name: str) -> str:
 
 
 def shown_around(name: str, phase: str) -> str:
-    """Return the displayed name of an enclosing section; ``the step itself`` for the step."""
+    """Return the displayed name of an enclosing section; ``the step itself`` if it is the step."""
     return "the step itself" if name == names.step_span(phase) else shown(name)
 
 
@@ -68,7 +68,7 @@ def count_steps(store: Store, phase: str | None) -> int:
 
 
 def last_step(store: Store, phase: str | None) -> int | None:
-    """Return the slowest rank's last finished step number; None if no step has finished."""
+    """Return the number of the slowest rank's last finished step; None if no step has finished."""
     at = "((restart::BIGINT << 40) + n)"
     ((number,),) = store.rows(
         f"SELECT arg_min(number, place) FROM (SELECT max({at}) AS place, "
@@ -112,8 +112,8 @@ def read_warm_up(store: Store, phase: str) -> WarmUp | None:
 def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
     """Return the figures of a phase's steps over all ranks; the rows sum to the mean step.
 
-    Steps that ended in an error count only in the number of steps, unless all steps failed.
-    ``stand_outs`` is empty.
+    Steps that ended in an error are included only in the number of steps, unless all steps failed.
+    ``stand_outs`` remains empty.
     """
     values: dict[str, Any] = {"phase": phase, "first": 1 if warm_up else 0}
     (chosen, mean, p50, p95, own, own_p95, samples, tokens), *_ = store.rows(
@@ -140,9 +140,10 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
 
 
 def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Slowest | None:
-    """Return the slowest evaluated step, and the section with most of its time.
+    """Return the slowest step, without the warm-up, and the section with most of the step's time.
 
-    Steps that a profiler slowed down count only if there are no other steps.
+    Steps that a profiler slowed down are used only if there are no other steps, failed steps only
+    if all steps failed.
     """
     values = {"phase": steps.phase, "first": 1 if warm_up else 0, "profiled": PROFILED}
     profiled = "coalesce(kept, '') = $profiled"
@@ -183,10 +184,11 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
 
 
 def per_second(column: str) -> str:
-    """Return the SQL of a rate per second over all ranks, which step together.
+    """Return the SQL of the rate per second of ``column``, summed over all ranks.
 
-    The rate is the sum of all known values divided by the time of all steps of one rank. That time
-    includes steps without samples, because such steps update again for the same batch.
+    All ranks step together. Therefore the rate is the sum of all known values divided by the time
+    of all steps of one rank. That time includes steps without samples, because such steps update
+    again for the same batch.
     """
     return f"sum({column}) * 1e9 / sum(duration_ns) * count(DISTINCT rank)"
 

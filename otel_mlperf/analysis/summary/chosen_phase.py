@@ -16,7 +16,8 @@ def chosen_phase(run: RunFolder, store: Store, asked: str) -> str | None:
     """Return the phase that the user requested as ``asked``; None if ``asked`` means requests.
 
     Raises:
-        NoSuchPhase: the run has no steps of the requested phase, or no requests.
+        NoSuchPhase: the run has no steps of the requested phase, or no requests if these were
+            requested.
     """
     phase = names.PHASE_OF.get(asked, asked)
     ((has_requests,),) = store.rows(

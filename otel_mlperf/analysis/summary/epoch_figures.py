@@ -1,8 +1,8 @@
 """Step times of each epoch, and memory peaks up to the epoch's end.
 
-An epoch's span contains the peaks that the process read at the epoch's end. Without such a span, a
-peak is known only if readings shortly after the epoch's end, which may include a part of the next
-epoch, are not higher.
+An epoch's span contains the peaks that the process read at the epoch's end. Without such a span,
+readings up to some seconds after the epoch's end are used. If readings after the start of the next
+epoch are higher than all earlier ones, the peak is unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EpochFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _peak(name: str, attribute: str, state: str = "") -> str:
-    """Return the SQL of a peak up to an epoch's end: from its span, or from unambiguous readings.
+    """Return the SQL of a peak up to an epoch's end, from the epoch's span or unambiguous readings.
 
     ``name`` and ``attribute`` are the parameters with the names of the reading and of the span's
     attribute. The reading's labels must contain the text ``state``.

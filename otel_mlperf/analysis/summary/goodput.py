@@ -26,7 +26,7 @@ Key = tuple[int, int]
 
 
 class StepSums(NamedTuple):
-    """Sums over the lost steps, or over the other steps, of one process in one phase."""
+    """Sums over the steps of one process in one phase, of either all lost or all other steps."""
 
     phase: str
     is_lost: bool
@@ -98,7 +98,11 @@ def _imports(store: Store) -> dict[Key, int]:
 
 
 def _repeated_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
-    """Return by process the training step number from which later processes repeated its steps."""
+    """Return by process the lowest training step number at which a later process started.
+
+    From that number upward, the process's steps were repeated and are lost. A process without a
+    later process of its rank is not in the result.
+    """
     first = {
         (rank, restart): number
         for rank, restart, number in store.rows(
@@ -147,9 +151,10 @@ def _add_steps(store: Store, lives: dict[Key, Life], repeated: dict[Key, int]) -
 def _some_steps(
     store: Store, repeated: dict[Key, int], low: int, high: int
 ) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
-    """Return start of the first, number and sums of the steps with ``low <= n < high``.
+    """Return a row for each process, phase and value of "is lost", over steps ``low <= n < high``.
 
-    Steps are grouped by process, phase and whether they are lost.
+    A row contains rank, restart, phase, "is lost", the start of the first step, and the sums in the
+    order of ``StepSums``.
     """
     return store.rows(
         "WITH again AS (SELECT unnest($ranks) AS rank, unnest($restarts) AS restart, "
@@ -279,9 +284,10 @@ def _without_excess(spent: Counter[str]) -> Counter[str]:
 
 
 def _kind_of(section: OutsideSection, by_path: dict[str, OutsideSection], first: int | None) -> str:
-    """Return the kind of a section's time or, if it has none, of the innermost enclosing section.
+    """Return the kind of a section's time: its own, or that of the innermost enclosing section.
 
-    Without a kind, time before ``first``, the start of the first step, is set-up.
+    If no enclosing section has a kind, time before ``first``, the start of the first step, is
+    set-up, and other time is of the kind *other*.
     """
     path = section.path
     while path:

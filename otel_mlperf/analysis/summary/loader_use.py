@@ -106,7 +106,7 @@ _ITSELF: Final = "main"
 
 
 def mark_slow(workers: list[WorkerUse]) -> list[WorkerUse]:
-    """Return the workers by rank and number, with ``is_slow`` set for slow workers.
+    """Return the workers, sorted by rank and number, with ``is_slow`` set for slow workers.
 
     A training process that fetches its batches itself is never marked.
     """

@@ -32,7 +32,7 @@ FROM (
 
 
 def read_last(store: Store) -> dict[str, float]:
-    """Return the last value passed to ``log()`` by name, ordered by first use of the names."""
+    """Return by name the last value passed to ``log()``; names are in the order of first use."""
     rows = store.rows(
         "SELECT name, arg_max(value, time_ns) FROM values GROUP BY name ORDER BY min(time_ns), name"
     )
@@ -43,7 +43,7 @@ def read_series(store: Store) -> list[ProgramSeries]:
     """Return the counters, gauges and histograms of the user's program, one series per label set.
 
     Counters are summed over ranks and restarts. The value of an up-down counter is the sum of the
-    last values of all processes, and the value of a gauge is the last value that any rank recorded.
+    last values of all processes, and the value of a gauge is the newest value of all ranks.
     OpenTelemetry instruments keep the instrument's name; the prefix ``ml.user.`` is removed from
     instruments of this package.
     """
@@ -81,7 +81,7 @@ def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
 
 
 def add_up(series: list[ProgramSeries]) -> dict[str, float]:
-    """Return the totals of counters and histograms by name, summed over label sets."""
+    """Return the totals of counters and histograms by name, summed over label sets; no gauges."""
     totals: dict[str, float] = {}
     for label_set in series:
         parts = {label_set.name: label_set.value}

@@ -43,8 +43,8 @@ def read_machine(store: Store) -> MachineUse | None:
     """Return the use of the run's machines; None if CPUs and GPUs have no readings.
 
     - CPU: the mean over time of 1 - idle - iowait, from at least two readings. In a container that
-      may use only some of the CPUs: the rank's use of the permitted CPUs. The share is None for
-      several ranks, because it is unknown whether they share the CPUs.
+      is limited to some of the CPUs: the rank's use of these CPUs, or None with several ranks,
+      because it is unknown whether they share the CPUs.
     - Memory: the peak of total - available. In a container with a lower limit: the largest working
       set.
     """

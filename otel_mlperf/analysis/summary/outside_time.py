@@ -46,7 +46,7 @@ class Node:
 
     @property
     def total_ns(self) -> int:
-        """Return the time of the section in ns; if no call has finished, of the sections inside.
+        """Return the section's time in ns; if no call has finished, that of the sections inside.
 
         The time of an aggregated section excludes inner sections that are not aggregated. Such
         inner sections are siblings of the aggregated section in the tree, not children.
@@ -57,9 +57,10 @@ class Node:
         return self.self_ns + sum(node.total_ns for node in mine)
 
     def contains_steps(self, phase: str) -> bool:
-        """Return whether steps of ``phase`` ran in the section: its time is then not outside steps.
+        """Return whether steps of ``phase`` ran in the section.
 
-        The result is True for a section with an open call, because that call may contain steps.
+        The time of such a section is not outside steps. The result is also True for a section with
+        an open call, because that call might contain steps.
         """
         if self.aggregate:
             return False
@@ -91,7 +92,7 @@ _ByPath = dict[tuple[str, bool], Node]
 
 
 def read_nodes(store: Store) -> list[Node]:
-    """Return the outermost sections outside steps, with nested sections, sorted by start."""
+    """Return the outermost sections outside steps, each with nested sections, sorted by start."""
     rows = store.rows(
         "SELECT path, name, min(category), beside, aggregate, sum(count), sum(sum_ns), "
         "sum(self_ns), min(start_ns) AS start FROM sections "
@@ -115,9 +116,9 @@ def read_nodes(store: Store) -> list[Node]:
 
 
 def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> None:
-    """Insert a node below the section at path ``around``, or as outermost if that is empty.
+    """Insert a node below the section at path ``around``, or as outermost if ``around`` is empty.
 
-    Missing sections around the node are created: they are still open.
+    Missing enclosing sections are created: they are missing because they are still open.
     """
     while around and not (known := _find(around, node.beside, by_path)):
         # A name may contain a slash: splitting it only adds a line to the tree.
@@ -131,7 +132,8 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
     """Return the section at ``path``, or None.
 
-    With ``beside``, the fallback is the main thread, which may contain a forked child's parent.
+    If ``beside``, a section of the main thread is the fallback, because a forked child's parent can
+    be there.
     """
     return by_path.get((path, beside)) or by_path.get((path, False))
 
@@ -161,11 +163,11 @@ def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
 def outside_steps(
     store: Store, nodes: list[Node], phase: str, processes: Processes, total_ns: float
 ) -> list[OutsideShare]:
-    """Return the breakdown of ``total_ns`` outside the steps of ``phase``, longest first.
+    """Return the breakdown of the time outside the steps of ``phase``, longest first.
 
-    Times are means per rank. The entry for set-up is the untracked time before the first step; the
-    last entry is all other untracked time. Steps of other phases that no section contains are
-    listed by phase.
+    ``total_ns`` is the whole of that time. All times are means per rank. The entry for set-up is
+    the untracked time before the first step; the last entry is all other untracked time. Steps of
+    other phases that no section contains are listed by phase.
     """
     named = list(entries(nodes, phase))
     ranks = processes.ranks
@@ -191,7 +193,7 @@ def outside_steps(
 
 
 def outside_ns(store: Store, phase: str, processes: Processes) -> float:
-    """Return a rank's lifetime minus its steps of ``phase``, in ns; mean over the ranks."""
+    """Return the lifetime of a rank without its steps of ``phase``, in ns; mean over the ranks."""
     (steps,), *_ = store.rows(
         "SELECT sum(duration_ns) FROM steps WHERE phase = $phase", phase=phase
     )
@@ -199,10 +201,10 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
 
 
 def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
-    """Return time and number of the steps of each other phase that no named section contains.
+    """Return time and number of steps by phase, for other phases whose steps are in no section.
 
-    A section with the name of a phase counts as containing the steps of that phase, because earlier
-    versions did not declare phases.
+    ``named`` are the sections. A section with the name of a phase counts as containing the steps of
+    that phase, because earlier versions did not declare phases.
     """
     contained = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
     rows = store.rows(
@@ -318,7 +320,7 @@ def _branch(node: Node, depth: int, own: int, life: int, ranks: int) -> Branch:
 def concurrent_sections(nodes: list[Node], processes: Processes) -> list[OutsideShare]:
     """Return sections on other threads and tasks outside steps: means per rank, longest first.
 
-    Because these sections are concurrent, the sum of the times may exceed all time outside steps.
+    Because these sections are concurrent, their times can sum to more than all time outside steps.
     """
     sums: dict[str, list[int]] = {}
     pending = list(nodes)
@@ -339,7 +341,7 @@ def concurrent_sections(nodes: list[Node], processes: Processes) -> list[Outside
 
 
 def with_concurrent_rows(store: Store, steps: StepFigures, nodes: list[Node]) -> StepFigures:
-    """Return the step figures with a row for each concurrent section that is in no step.
+    """Return the step figures, adding a row for each concurrent section that is in no step.
 
     For example, sections of DataLoader workers are in no step. The mean of such a row is the self
     time in the whole run divided by all steps of the phase. Quantiles are unknown.

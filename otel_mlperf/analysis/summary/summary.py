@@ -72,12 +72,12 @@ FROM (
 
 
 def read_checkpoints(store: Store) -> list[CheckpointTotal]:
-    """Return totals of checkpoint writes, then reads, on all ranks, for calls of known size."""
+    """Return the totals of checkpoint writes, then of reads, over all calls of known size."""
     return _read(store, names.CHECKPOINT_DIRECTION, names.CHECKPOINT_IO, names.CHECKPOINT_IO_TIME)
 
 
 def read_files(store: Store) -> list[CheckpointTotal]:
-    """Return totals of writes, then reads, of files that were opened while files were watched."""
+    """Return the totals of writes, then of reads, of all files opened while files were watched."""
     return _read(store, names.DISK_DIRECTION, names.FILE_IO, names.FILE_IO_TIME)
 
 
@@ -109,7 +109,7 @@ def summarize(
 
     Raises:
         NoSuchRun: no process of rank ``rank`` is known.
-        NoSuchPhase: the run has no steps of phase ``phase``, or no requests.
+        NoSuchPhase: the run has no steps of phase ``phase``, or no requests if it is ``request``.
         StoreError: a file of the run cannot be read.
     """
     store = store or Store(run.path, rank)
@@ -218,7 +218,7 @@ def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
     """Return the number of profiler windows of ``rank`` (None: of all ranks).
 
-    Imported windows are included, and windows with traces that have not been read yet.
+    Imported windows and windows whose traces have not been read yet are included.
     """
     ((read,),) = store.rows("SELECT count(*) FROM windows")
     return int(read) + len(find_unread(run, store, rank))

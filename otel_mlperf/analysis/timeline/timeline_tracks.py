@@ -1,8 +1,9 @@
 """Data types of a timeline: processes, tracks, lanes, slices, instants and points.
 
-Viewers draw a slice that starts later and ends earlier as nested. Therefore a slice may share the
-parent's lane only if the slice is truly nested. Overlapping siblings (tasks, roll-ups) and children
-that outlive their parent are placed in separate lanes.
+If a slice starts later and ends earlier than another slice in its lane, viewers draw it as nested
+in that slice. Therefore a slice shares the parent's lane only if the slice is truly nested.
+Overlapping siblings (tasks, roll-ups) and children that outlive their parent are placed in separate
+lanes.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class TimelineTracks:
 
 
 class Placed(NamedTuple):
-    """Lane of a slice, and the slices that ended by its start."""
+    """Lane of a placed slice, and the earlier slices that ended by the start of that slice."""
 
     lane: int
     """Index of the lane of the track, from 0."""
@@ -214,10 +215,10 @@ class Lanes:
     def _elsewhere(
         self, start: int, end: int, is_related: bool, ended: list[tuple[int, int]]
     ) -> int:
-        """Return the first free lane, new if necessary.
+        """Return the number of the first free lane; if no lane is free, a lane is added.
 
-        A lane is free if no slice is open in it or, unless ``is_related``, if its innermost open
-        slice encloses the slice.
+        A lane without open slices is free. Unless ``is_related`` (the slice's parent is in a lane),
+        a lane is also free if its innermost open slice encloses the slice.
         """
         # First fit: a track has no more lanes than concurrent slices.
         for number, lane in enumerate(self._lanes):
@@ -230,7 +231,8 @@ class Lanes:
     def _leave(self, number: int, start: int, parent: int, ended: list[tuple[int, int]]) -> None:
         """Close the slices of a lane that end by ``start``.
 
-        A slice ``parent`` that ends at ``start`` stays open, because its child may be empty.
+        The slice ``parent`` stays open if it ends exactly at ``start``, because its child might be
+        empty.
         """
         lane = self._lanes[number]
         while lane and lane[-1].end <= start:
