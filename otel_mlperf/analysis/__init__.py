@@ -1,1 +1,1 @@
-"""Analysis of a run's tables into findings: plain data for the terminal and for ``--json``."""
+"""Analyses of a run's tables, with plain data as results: for the terminal and ``--json``."""

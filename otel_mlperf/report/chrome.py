@@ -36,7 +36,7 @@ class ChromeFormat:
         self._comma = b""
 
     def begin(self, start_ns: int) -> bytes:
-        """Return the file's start up to the list of events; ``start_ns`` is its base time."""
+        """Return the file's start up to the list of events; ``start_ns`` is the base time."""
         self._base_ns = start_ns
         return b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % start_ns
 

@@ -28,7 +28,7 @@ def machine_lines(summary: Summary, width: int) -> list[Line]:
 
 
 def _process(use: ProcessUse) -> list[str]:
-    """Return ``0.30 CPUs, peak memory 412 MiB, workers 1.4 GiB, CUDA 61.0 GiB``."""
+    """Return ``0.30 CPUs, peak memory 412 MiB, workers 1.4 GiB in total, CUDA 61.0 GiB``."""
     usage = f"{figures(use.cpus)} CPUs, peak memory {size(use.memory_peak_bytes, 1024)}"
     if use.workers_peak_bytes is not None:
         usage += f", workers {size(use.workers_peak_bytes, 1024)} in total"

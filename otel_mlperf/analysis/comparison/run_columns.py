@@ -85,7 +85,7 @@ class RunColumns(
 
 
 def read_means(rows: Sequence[RunRow]) -> dict[str, ColumnMean]:
-    """Return the mean of each column over its numeric cells; a column without any is omitted."""
+    """Return the mean of each column over its numeric cells; omit columns without such cells."""
     means = {}
     for column in rows[0].cells if rows else ():
         cells = [row.cells[column] for row in rows]

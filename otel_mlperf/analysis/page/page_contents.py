@@ -124,7 +124,7 @@ def _warnings(summary: Summary) -> list[Moment]:
 
 
 class RunCourse(msgspec.Struct, frozen=True, kw_only=True):
-    """Course of a run over time."""
+    """Summary of a run, with its charts over time and its moments."""
 
     summary: Summary
     begin_ns: int

@@ -108,7 +108,7 @@ def rows_of(rows: WindowTables, by: By, *, is_device: bool) -> list[TotalRow]:
 
 
 def count_groups(rows: WindowTables, *, is_device: bool) -> dict[str, int]:
-    """Return the number of distinct names in each grouping; ``is_device`` as in ``rows_of``."""
+    """Return the number of distinct names per grouping, for the host or for devices."""
     return {
         what: len({row.name for row in rows_of(rows, what, is_device=is_device)} - {""})
         for what in BY

@@ -174,7 +174,7 @@ def find_kernels(
 
 
 def find_windows(rows: WindowTables) -> list[WindowFacts]:
-    """Return the facts about each profiler window, by rank and in time order."""
+    """Return the facts about each profiler window, sorted by rank, restart and start."""
     known = read_completeness(rows.completeness)
     windows = [_window(row, known) for row in rows.windows]
     numbers = [row.number for row in rows.windows]
@@ -275,7 +275,7 @@ def _collective_kernels(
 
 
 def find_copies(rows: list[CopyRow]) -> list[CopyFigures]:
-    """Return copies summed by direction, name and pageable memory, longest first."""
+    """Return sums over copies with equal direction, name and ``pageable``, longest first."""
     copies = []
     for part in grouped(rows, ("direction", "name", "pageable")).values():
         sizes = [row.bytes for row in part if row.bytes is not None]

@@ -67,7 +67,7 @@ class Processes(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """Return the worst outcome of any rank; ``running`` if no process is known yet."""
+        """Return the worst outcome of the decisive processes; ``running`` if none is known yet."""
         outcomes = {process.outcome for process in self.decisive}
         return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), RUNNING)
 
