@@ -67,9 +67,9 @@ def _digits(value: int) -> list[int]:
 
 
 _deferred: dict[int, BaseException] = {}
-"""Exceptions to raise again in their thread, by its ident."""
+"""Exceptions to raise again in a thread, by the thread's ident."""
 _deferred_at_start: dict[int, BaseException] = {}
-"""Exceptions that arrived at the start of a garbage collection, to raise at its end, by thread."""
+"""Exceptions that arrived at the start of a garbage collection, to raise at its end, by ident."""
 _START: Final = ("start",)
 _STOP: Final = ("stop",)
 # Yields the caller's ident. Iteration is not a call, after which the interpreter would check for

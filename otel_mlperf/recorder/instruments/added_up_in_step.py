@@ -31,7 +31,7 @@ class AddedUpInStep:
         step: OpenStep,
         outside: Callable[[AddUpCell, OpenStep], AddUpCell],
     ) -> None:
-        """Initialise without shares; ``outside`` maps a cell of the step to one outside steps."""
+        """Initialise without shares; ``outside`` maps a cell of the step to the cell outside."""
         self._words, self._step, self._outside = recording.journal.words, step, outside
         # By the cell's first word, because a later thread reuses the cell of an ended thread.
         self._before: dict[int, tuple[AddUpCell, tuple[int, int, int, int]]] = {}

@@ -74,7 +74,7 @@ def _operations(node: Any, device: str) -> int:
 
 
 def _precision(torch: Any) -> str:
-    """Return the precision setting; empty if torch rejects a mix of its old and new settings."""
+    """Return the precision setting; an empty text if torch rejects it as a mix of old and new."""
     try:
         return str(torch.get_float32_matmul_precision())
     except RuntimeError:

@@ -59,7 +59,7 @@ class Marks:
         self.epoch = self._set(EPOCH)
 
     def ask(self) -> tuple[Mark, Mark]:
-        """Set the mark of a query; return it and the mark of the previous query."""
+        """Set the mark of a query; return this mark and that of the previous query."""
         before, self.asked = self.asked, self._set(self._asked())
         return self.asked, before
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NO_PLACE = (
     errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 )  # fmt: skip
-"""Error numbers of permanent errors; all others may be temporary."""
+"""Error numbers of permanent errors; all other errors might be temporary."""
 _DEPTH = 32
 _TEXT_BYTES = 1 << 16
 _LOWEST, _HIGHEST = -(1 << 63), 1 << 64

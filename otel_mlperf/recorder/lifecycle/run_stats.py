@@ -128,7 +128,7 @@ _FEW = 400 * ROW_BYTES
 def new_calls(
     known: Known, after: int, modules: Mapping[str, Any] = sys.modules
 ) -> dict[int, NewCalls]:
-    """Return the calls in the rows of ``known`` after slot ``after``, by entry.
+    """Summarise the calls in the rows of ``known`` after slot ``after``, by entry.
 
     Earlier rows are also read, because their sections can be children of later sections.
     ``modules`` are the imported modules: without NumPy, rows are summed one by one.
@@ -150,7 +150,7 @@ def _is_loaded(module: Any) -> bool:
 
 
 def by_row(rows: bytes, inside: Inside, after: int) -> dict[int, NewCalls]:
-    """Return the calls whose slot is greater than ``after``, keyed by the number of their name.
+    """Summarise the calls whose slot is greater than ``after``, by the number of their name.
 
     ``inside`` is updated with the sections that ``rows`` start, cancel and end.
     """

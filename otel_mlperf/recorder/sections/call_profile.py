@@ -141,7 +141,8 @@ class FunctionProfile(CallProfile):
     def off(self) -> None:
         """Switch the profiler off.
 
-        Before Python 3.12, a call in another thread takes effect at the next call in its own.
+        Before Python 3.12, if called in another thread, this takes effect when the profiled thread
+        next calls a function.
         """
         if not _PER_THREAD or sys.getprofile() is self._profiler:
             self._profiler.disable()

@@ -24,7 +24,7 @@ _PACKAGE: Final = "line_profiler"
 
 
 def why_no_lines() -> str:
-    """Return why ``line_profiler`` cannot be imported, and the remedy; empty if it can."""
+    """Return why ``line_profiler`` cannot be imported, and the remedy; an empty text if it can."""
     why = why_not_loaded(_PACKAGE)
     return why and f"{why}: pip install 'otel-mlperf[lines]'"
 
@@ -67,7 +67,7 @@ class LineProfile(CallProfile):
     def off(self) -> None:
         """Switch the profiler off, if called in the thread in which it is on.
 
-        No other thread can switch the profiler off; the end of the call in that thread does so.
+        Other threads cannot switch it off: it stays on until the profiled call ends.
         """
         if not self._is_on or self._thread != get_ident():
             return

@@ -79,7 +79,7 @@ class OpenStep:
     crossed: list[str] | None = None
     """Type, message and stack of the last exception that left a section inside the step."""
     is_marked = False
-    """Whether the step ends when the next one starts: opened by ``mark_step``, or inferred."""
+    """Whether the start of the next step ends this one: for ``mark_step`` and inferred steps."""
     is_inferred = False
     """Whether the step is inferred; an explicit step cancels it."""
     whole_ns = 0

@@ -73,7 +73,7 @@ class ProfiledCalls:
         recording.at_retire.append(self._stop)
 
     def begin(self, section: SectionContext) -> None:
-        """Start to profile a section that was just opened, if its limit of calls is not reached."""
+        """Start to profile a section that was just opened, unless a limit of calls is reached."""
         if section.entry not in self._requested:
             return
         place = None

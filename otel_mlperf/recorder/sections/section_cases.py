@@ -116,7 +116,7 @@ class RecordedSections(SlowPath):
     def enter(
         self, name: str, category: str | None = None, attributes: dict[str, Any] | None = None
     ) -> Section:
-        """Open and return a section of the recorder itself; the category is implied by default."""
+        """Open and return a section of the recorder itself; ``name`` implies a missing category."""
         # No ``**`` for attributes: after such a call the interpreter checks for signals, and an
         # exception there would leave an open section that no variable refers to.
         section = self.make(self.recording.registry.entry((name, category), name, category))

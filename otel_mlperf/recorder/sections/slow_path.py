@@ -235,9 +235,10 @@ class SlowPath:
 
     @at_once
     def rescue_enter(self, section: SectionContext, error: BaseException, above: Any) -> None:
-        """Recover from a failed ``__enter__``: open the section without a table entry, or undo it.
+        """Recover from a failed ``__enter__``: undo it, or open the section without a table entry.
 
-        ``above`` is the context that was current before.
+        The section is opened if the open table was full. ``above`` is the context that was current
+        before.
         """
         try:
             # IndexError of pop(): the open table is full. Only ``at``, ``t0`` and ``token`` are not
