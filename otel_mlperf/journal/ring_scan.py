@@ -224,7 +224,7 @@ class RingScan:
         return late
 
     def _look_ahead(self) -> None:
-        """Record the rows that are published now, which the next poll may return."""
+        """Record the rows that are published now: the next poll returns no others."""
         slots = np.array(self.holes, np.uint64)
         self._filled = slots[self._ring["seq"][slots & self._mask] == slots].tolist()
         at = self.next

@@ -88,7 +88,7 @@ def own_times(
 
 
 def _subtract_pauses(inside: Inside, sections: Rows, own: NDArray[np.int64]) -> None:
-    """Subtract each garbage collection from the innermost section around on the same track."""
+    """Subtract each garbage collection from ``own`` of the innermost section on its track."""
     is_pause = sections["flags"] & Flag.PAUSE != 0
     waiting = inside.pauses
     columns = (sections[key][is_pause].tolist() for key in ("track", "start", "end"))

@@ -329,7 +329,7 @@ def _by_arrow(
 
 
 def _usual(group: NDArray[np.int64], stream: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each launch the stream of over half of its group's answered launches, or NONE."""
+    """Return, by launch, the stream of over half of its group's answered launches, else NONE."""
     known, width = stream != NONE, int(stream.max(initial=0)) + 1
     groups, place = np.unique(group, return_inverse=True)
     pairs, uses = np.unique(place[known] * width + stream[known], return_counts=True)

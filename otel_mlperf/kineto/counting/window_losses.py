@@ -111,7 +111,8 @@ def judge_window(
 ) -> WindowCompleteness:
     """Return the completeness of a window that starts at ``begin_ns``, from all its losses.
 
-    ``answered`` is the number of ``launches`` that have a device record.
+    ``answered`` is the number of ``launches`` that have a device record; ``whole`` is the part
+    without missing records (None: no such part).
     """
     # Arrows do not affect the ratio, because no total depends on them. Mixed ranks lack no records.
     counted = [loss for loss in losses if loss.kind not in (ARROW, RANKS)]

@@ -73,7 +73,7 @@ def _segments(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the sorted bounds of all intervals, and the innermost interval between bounds.
 
-    The second array has one item more, because its first item applies before the first bound.
+    The second array has one more item, because its first item applies before the first bound.
     """
     bounds = np.unique(np.concatenate((start, end)))
     waiting = iter(enumerate(np.lexsort((-end, start)).tolist()))

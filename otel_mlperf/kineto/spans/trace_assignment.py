@@ -178,9 +178,9 @@ def _keys(
     step: NDArray[np.signedinteger[Any]],
     steps: list[TraceStep],
 ) -> NDArray[np.int32]:
-    """Return the key of each event's anchor: its section's index or, without a section, its step's.
+    """Return the key of each event's anchor: the index of its section or of its step's section.
 
-    The key of a step that was not recorded is -2 minus its index. Without section and step: NONE.
+    For a step that was not recorded, the key is -2 minus the step's index; outside of steps, NONE.
     """
     # Key of each step; the last item is for NONE, that is, no step.
     of_step = [
