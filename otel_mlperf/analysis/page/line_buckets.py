@@ -87,7 +87,7 @@ _READINGS: Final = (
 
 
 def read_reading_charts(store: Store, begin_ns: int, end_ns: int) -> list[Chart]:
-    """Return a chart per metric of processes, devices and the host, between two Unix times.
+    """Return a chart per metric of processes, devices and the host, for a range of Unix times.
 
     A metric without readings has no chart.
     """

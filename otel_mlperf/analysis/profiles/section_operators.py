@@ -85,9 +85,9 @@ class _Events:
         self._subtract_nested(sections)
 
     def _counts(self, row: _Row) -> bool:
-        """Return whether to list an event: any event except Python frames and annotations.
+        """Return whether to list an event: not Python frames and device annotations.
 
-        A host annotation is listed if an operator or a call encloses it.
+        A host annotation is listed only if an operator or a call encloses it.
         """
         activity = self._activity[row["span_id"]]
         if activity not in _SKIPPED:

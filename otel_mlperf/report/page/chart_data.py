@@ -100,7 +100,7 @@ def _step_charts(steps: StepBuckets, begin_ns: int, colors: dict[str, str]) -> d
 
 
 def _line_chart(chart: Chart, begin_ns: int) -> dict[str, Any]:
-    """Return a chart with the times of all lines; a line's value is None at times it lacks."""
+    """Return a chart with the times of all lines; a line without a point at a time has None."""
     times = sorted({at for line in chart.lines for at in line.time_ns})
     series = [
         {

@@ -188,7 +188,7 @@ def changes(comparison: Comparison) -> list[tuple[TimeChange, str, float]]:
 
 
 def numbers(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Return name and both values, as texts, of each compared number of the runs."""
+    """Return, for each compared number, its name and its value in both runs, as texts."""
     return [
         (NUMBERS[one.name], measured(one.name, one.before), measured(one.name, one.after))
         for one in comparison.numbers
