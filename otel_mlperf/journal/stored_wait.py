@@ -175,7 +175,6 @@ def is_written(path: Path) -> bool:
 
 
 def _opened(path: str | Path) -> JournalReader | None:
-    """Open a journal for reading; return None if the file was removed or is not a journal."""
     from otel_mlperf.journal.journal_reader import JournalReader  # loads numpy, 0.1 s
 
     try:

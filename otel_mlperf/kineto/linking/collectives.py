@@ -196,7 +196,6 @@ def _bytes(args: dict[str, Any], key: str) -> int | None:
 
 
 def _input_bytes(args: dict[str, Any]) -> int | None:
-    """Return the total bytes of the inputs from shapes and types; None if one is not known."""
     shapes, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(shapes, list) or not isinstance(types, list) or len(shapes) != len(types):
         return None
@@ -211,7 +210,6 @@ def _input_bytes(args: dict[str, Any]) -> int | None:
 
 
 def _ranks(args: dict[str, Any]) -> tuple[int, ...] | None:
-    """Return the group's ranks from a list or start and stride; None if neither is recorded."""
     written = args.get("Process Group Ranks")
     if isinstance(written, str) and re.fullmatch(r"\[\d+(, ?\d+)*\]", written):
         return tuple(int(rank) for rank in re.findall(r"\d+", written))

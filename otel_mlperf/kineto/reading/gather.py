@@ -195,7 +195,6 @@ class FlowRows:
         )
 
     def _ids(self, ends: list[Any], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids as integers: for a text id, a negative integer derived from the text."""
         try:
             return np.fromiter(map(_ID, ends), np.int64, len(ends))
         except (TypeError, ValueError, OverflowError):

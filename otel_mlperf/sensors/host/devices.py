@@ -186,7 +186,6 @@ class HardwareSensor:
         ]
 
     def _frequency(self) -> list[Measurement]:
-        """Return the mean frequency of all CPUs in Hz; empty if the system reports none."""
         kilohertz = [number(read_once(path).strip()) for path in self._frequencies]
         hertz = [1e3 * speed for speed in kilohertz if speed]
         if not hertz:
