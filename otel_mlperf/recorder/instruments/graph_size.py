@@ -96,7 +96,7 @@ _HOPS: Final = 3
 _OFTEN: Final = 8
 """Minimum number of uses of a weight that indicates a Python loop; tied weights have fewer."""
 _LOOPED_WEIGHTS: Final = 2
-"""Number of weights that a layer of ``torch.nn.RNN`` uses at each time: state matrix and bias."""
+"""Number of weights that a layer of ``torch.nn.RNN`` uses at each time step: matrix and bias."""
 
 
 def nodes_behind(tensors: Any) -> set[Any]:
@@ -130,8 +130,8 @@ def _is_rnn(nodes: set[Any], kinds: list[str]) -> bool:
     """Return whether the only loop in the graph is that of ``torch.nn.RNN``.
 
     ``torch.nn.RNN`` multiplies the whole sequence at once and unbinds the product, or slices packed
-    sequences. At each time it uses only the weights of the state, i.e. half of all weights. A
-    cell in a Python loop also uses the weights of the input at each time.
+    sequences. At each time step it uses only the weights of the state, i.e. half of all weights. A
+    cell in a Python loop also uses the weights of the input at each time step.
     """
     looped = _count_looped_weights(nodes)
     if not looped:

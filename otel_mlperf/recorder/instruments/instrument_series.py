@@ -163,7 +163,7 @@ class LabelSets(Generic[S]):
         """Cache of series by labels as passed; text values only, because 1 and True are equal."""
 
     def find(self, labels: Mapping[str, Any], more: Any = None) -> S:
-        """Return the series of a label set; the plain series if ``labels`` is empty or invalid.
+        """Return the series of a label set; if ``labels`` is empty or invalid, the plain series.
 
         ``more`` is a mapping of further labels, as the OpenTelemetry API passes them.
         """

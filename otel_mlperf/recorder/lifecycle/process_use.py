@@ -23,7 +23,7 @@ _START_TICKS: Final = 19
 
 
 def store_import_time(cells: Cells, start_ns: int) -> None:
-    """Record the process's age at ``start_ns``, the run's start, unless an earlier run did."""
+    """Record the process's age at the run's start, ``start_ns``, unless an earlier run did so."""
     global _is_recorded
     age_s = None if _is_recorded else read_age_s()
     _is_recorded = True

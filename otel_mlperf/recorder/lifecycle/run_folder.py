@@ -139,7 +139,7 @@ def count_restart(folder: str, rank: int | str, known: int | None) -> int:
     Args:
         folder: the run folder.
         rank: the rank, or another text that identifies the process.
-        known: the launcher's count; None: earlier starts in the run folder are counted.
+        known: the launcher's count; if it is None, the starts in the run folder are counted.
     """
     starts = os.path.join(folder, "starts")
     restart = known or 0

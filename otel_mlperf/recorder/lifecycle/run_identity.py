@@ -59,7 +59,7 @@ def is_identity_given() -> bool:
 
 
 def take_identity(wanted: str, earlier: dict[str, int]) -> Identity:
-    """Return and clear the identity set for the next run; otherwise call ``detect_identity``."""
+    """Return and clear the identity set for the next run; if none is set, detect it."""
     return _given.pop() if _given else detect_identity(wanted, earlier)
 
 

@@ -35,7 +35,7 @@ def new_allocation_profile() -> CallProfile:
 
 
 class PythonAllocationProfile(CallProfile):
-    """Lines with Python allocations that survived the call, recorded by ``tracemalloc``."""
+    """Lines whose Python allocations survived the call; recorded by ``tracemalloc``."""
 
     kind = "memory"
 
@@ -81,7 +81,7 @@ class PythonAllocationProfile(CallProfile):
 
 
 class ProcessAllocationProfile(CallProfile):
-    """Lines with allocations in any thread that survived the call, recorded by ``memray``.
+    """Lines whose allocations, in any thread, survived the call; recorded by ``memray``.
 
     ``memray`` aggregates allocations by line and writes them to a temporary file.
     """

@@ -81,7 +81,7 @@ class StepsInside(Protocol):
         """End the open steps inside a section that ends at ``t1``; ``error`` is None on success."""
 
     def note_crossing(self, section: SectionContext, words: list[str]) -> None:
-        """Record that an exception leaves a section, for the step around and the loops inside."""
+        """Record that an exception leaves a section, for the outer step and the loops inside."""
 
 
 class RecordedSections(SlowPath):
@@ -309,7 +309,7 @@ class RecordedSections(SlowPath):
         super().finish(section, t1, slot, error)
 
     def _exclude(self, section: Section, step: OpenStep, duration_ns: int) -> None:
-        """Exclude a section's time from the interrupted ``step`` and from the section around."""
+        """Exclude a section's time from the interrupted ``step`` and from the outer section."""
         step.excluded += duration_ns
         around = self.parents.section_around(context_above(section), section.track)
         if around is not None and around is not step.section and around.track == section.track:

@@ -220,7 +220,7 @@ def sections_above(context: Any) -> Iterator[SectionContext]:
 
 
 def aggregate_around(context: Any, track: int) -> Any:
-    """Return the aggregated section directly around a context if it is on ``track``, else None."""
+    """Return the section directly around a context if aggregated and on ``track``, else None."""
     for section in sections_above(context):
         if section.at and not section.recording.is_retired:
             return section if section.adds_up and section.track == track else None

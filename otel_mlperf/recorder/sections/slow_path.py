@@ -71,7 +71,7 @@ class Stamps(Protocol):
         """Record the end stamp of a step that ended at ``end_ns``; return flags for the row."""
 
     def drop(self, stamp: Any) -> None:
-        """Discard a start stamp without an end stamp."""
+        """Discard a start stamp whose end stamp will not be recorded."""
 
 
 class SlowPath:
