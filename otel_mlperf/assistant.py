@@ -64,7 +64,7 @@ def run_path(run: str) -> str:
     """Return the folder of the run with this name or id prefix, or of the ``latest`` run.
 
     Raises:
-        NoSuchRun: no run matches, or ``run`` is a path, which an assistant may not name.
+        NoSuchRun: no run matches, or ``run`` is a path, which an assistant is not allowed to name.
         StoreError: the run is unreadable.
     """
     folder = runs_dir()
@@ -203,7 +203,7 @@ def tables() -> str:
 
 
 def _given(**options: str | int | None) -> list[str]:
-    """Return command line options as ``--name=value``, so that no value is parsed as an option."""
+    """Return ``options`` as ``--name=value``, so that no value is parsed as an option."""
     return [f"--{name}={value}" for name, value in options.items() if value is not None]
 
 

@@ -1,7 +1,8 @@
 """File descriptor that is closed only if it still refers to the file that was opened.
 
-The user's program may close descriptors that it has not opened (``os.closerange``, libraries that
-start daemons). Their numbers may then be reused for files of the program, which must stay open.
+The user's program might close descriptors that it has not opened (``os.closerange``, libraries that
+start daemons). The closed numbers can then be reused for files of the program, which must stay
+open.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def wrapped(head: str, told: list[str], room: int, between: str = ", ") -> list[
 
 
 def folded(line: Line, width: int, indent: str = "  ") -> list[Line]:
-    """Wrap a styled line into lines of ``width`` columns between its parts, which are never cut."""
+    """Wrap a styled line at ``width`` columns, but only between its parts, which are never cut."""
     lines: list[Line] = [[]]
     used = 0
     for part, style in line:

@@ -2,7 +2,7 @@
 
 **Atomic writes.** A file is written under a temporary name in the same folder, and then renamed.
 This suffices if the *process* dies, because the kernel preserves written data. If the *machine*
-crashes, the new name may exist without its content. Therefore a file that is the only copy of
+crashes, the new name might exist without its content. Therefore a file that is the only copy of
 recorded data (state, requests, parts, converted windows) is synced before it is renamed, which
 costs milliseconds on a disk. Files in shared memory, files that are rewritten within seconds, and
 files of the training process, which must not wait for a disk, are not synced. The rename itself is
@@ -11,10 +11,10 @@ never synced, because both the old and the new file are complete.
 **Private files.** Files of a run are private to their owner, regardless of the umask. Files that a
 user requests by a command follow the umask.
 
-**Links.** Other users may be able to change a run folder, or may have created it. Starting at the
-folder with ``run.json``, folders are opened one after the other by descriptor, and a symbolic link
-is an error. No access therefore leaves the run folder, even if a folder is replaced by a link at
-the same time. Without ``/proc``, libraries that open a file by name receive its path instead. On
+**Links.** Other users might be able to change a run folder, or might have created it. Starting at
+the folder with ``run.json``, folders are opened one after the other by descriptor, and a symbolic
+link is an error. No access therefore leaves the run folder, even if a folder is replaced by a link
+at the same time. Without ``/proc``, libraries that open a file by name receive its path instead. On
 Windows, which has no such descriptors, all code uses paths: other users must not have write access
 to a run folder there.
 """
@@ -173,7 +173,7 @@ def write_whole(
 def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
     """Yield an output file for a command, which is renamed to ``path`` at the end of the block.
 
-    If ``is_replaced`` is set, an existing file may be replaced.
+    If ``is_replaced`` is set, an existing file is replaced.
 
     Raises:
         OutputError: ``path`` exists and must not be replaced, or the file cannot be written.
@@ -200,7 +200,7 @@ def new_file(path: Path, *, is_replaced: bool = False) -> Iterator[BinaryIO]:
 def open_private(path: str, flags: int) -> int:
     """Open a file that is private to this user, as an ``opener`` of ``open()``.
 
-    A run folder may contain files of other users. Therefore links are not followed, and only
+    A run folder can contain files of other users. Therefore links are not followed, and only
     regular files are opened. A file with several hard links is replaced with a copy before it is
     written to, so that backups and files elsewhere do not change.
 

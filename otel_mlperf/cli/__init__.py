@@ -1,8 +1,8 @@
 """Entry point of the command line: dispatch of commands, and exit codes for errors.
 
 ``main`` is the only place that maps errors to exit codes. A command's module is imported when the
-command is called, and imports libraries when the command runs, so that ``otel-mlperf run``, whose
-process becomes the user's program, imports none of them.
+command is used, and itself imports libraries only where they are needed. Therefore ``otel-mlperf
+run``, whose process becomes the user's program, imports none of them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def to_json(answer: Any) -> str:
     """Return an answer as indented JSON; times remain in nanoseconds (``_ns``).
 
-    Names in an answer may come from untrusted programs. Characters that control a terminal or
+    Names in an answer can come from untrusted programs. Characters that control a terminal or
     change the direction of text are therefore escaped; they only occur within JSON strings.
     """
     import msgspec

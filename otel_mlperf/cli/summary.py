@@ -157,7 +157,7 @@ def _html(folder: RunFolder, answer: Summary, *, whole: bool = True) -> str:
 
 
 def _wait_for_end(journals: list[str], patience_s: float) -> list[str]:
-    """Return messages on journals (``JOURNAL:SLOT``) not fully stored before the timeout."""
+    """Wait until ``journals`` (``JOURNAL:SLOT``) are stored; return messages on missing data."""
     from otel_mlperf.journal.stored_wait import find_losses, wait_until_stored
     from otel_mlperf.store.table_reader import load_duckdb
 

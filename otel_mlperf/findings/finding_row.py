@@ -91,7 +91,7 @@ class FindingRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule(FindingRow):
-    """Row also evaluated during a run: on ``measured``, divided by ``per`` if that is set."""
+    """Row that is also evaluated during a run, on ``measured`` (divided by ``per`` if set)."""
 
     measured: MeasuredSeries
     per: MeasuredSeries | None = None

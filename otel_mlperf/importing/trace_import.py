@@ -71,10 +71,11 @@ class Importer:
     """Converter of traces that delivers each one to a run, a server or a file."""
 
     def __init__(self, budget: str, rank: int | None, capture: Path | None = None) -> None:
-        """Create an importer; ``capture`` is a trace of the capture of replayed CUDA graphs.
+        """Create an importer of traces.
 
-        ``budget`` is the text of ``--budget``. ``rank`` is that of traces that do not record their
-        rank (None: 0).
+        ``budget`` is the text of ``--budget``. ``rank`` is assumed for traces that do not record
+        their rank (None: 0). If the traces replay CUDA graphs, ``capture`` is a trace of these
+        graphs' capture.
 
         Raises:
             UsageError: ``budget`` is invalid.

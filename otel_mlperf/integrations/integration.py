@@ -73,7 +73,7 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
 
 
 def report_integration_failure(what: str, error: BaseException) -> None:
-    """Count a failure of an integration, and log once that ``what`` (as text) has occurred.
+    """Count an integration's failure and log ``what``, a description of the failure, once.
 
     Raises:
         BaseException: ``error`` itself, if a signal handler of the program raised it.

@@ -84,7 +84,7 @@ class KerasFit:
             self._time_batches()
 
     def switch_off(self) -> None:
-        """Stop recording Keras; its wrapped methods then only call the original ones."""
+        """Stop recording Keras; the wrapped methods then only call Keras's original methods."""
         self._is_on = False
 
     @harmless

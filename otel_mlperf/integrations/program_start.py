@@ -90,7 +90,7 @@ def _python(program: Sequence[str]) -> list[str]:
 
 
 def interpreter_options(argv: Sequence[str], original: Sequence[str]) -> list[str]:
-    """Return the interpreter's options: ``-u -X dev`` of ``python -u -X dev -m otel_mlperf``.
+    """Return the interpreter's options, such as ``-u`` in ``python -u -m otel_mlperf``.
 
     ``argv``, ``original``: ``sys.argv`` and ``sys.orig_argv``.
     """

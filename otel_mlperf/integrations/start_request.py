@@ -56,7 +56,7 @@ class Autostart(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
     def remove_from(self, environ: MutableMapping[str, str]) -> None:
-        """Restore the environment as it was before ``put``."""
+        """Restore ``environ`` to its content before ``put``."""
         environ.pop(VARIABLE, None)
         if self.python_path is None:
             environ.pop("PYTHONPATH", None)

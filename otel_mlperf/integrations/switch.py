@@ -232,7 +232,10 @@ at_begin.append(_begin)
 
 
 def _note() -> None:
-    """Store the active integrations in the run's folder, to explain missing steps; never raises."""
+    """Store the active integrations' names in the run's folder; never raises.
+
+    The names show users why a run has no steps.
+    """
     recorder = unreplaced()
     if recorder is None or recorder.meta.is_child or recorder.meta.rank:
         return

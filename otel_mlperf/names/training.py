@@ -1,6 +1,6 @@
 """Metrics of steps, sections and profiler windows, and of the work of a model.
 
-They are derived from the rows and windows of training processes. Rank and run are resource
+The metrics are derived from the rows and windows of training processes. Rank and run are resource
 attributes. The work of a model (size, and operations of its steps) is known only if the user's code
 calls ``model_work``. Steps whose operations could not be counted are missing in the sums of both
 operations and time.

@@ -193,7 +193,7 @@ class _SettingReader:
         self.is_grpc = False
 
     def _find(self, name: str) -> tuple[str, str]:
-        """Return name and value of the applicable variable; general name and "" if none is set."""
+        """Return name and value of the set variable; if none is set, the general name and ""."""
         general = f"OTEL_EXPORTER_OTLP_{name}"
         own = f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_{name}"
         for variable in (own, general):

@@ -74,7 +74,8 @@ class ErrorDescriber:
 def retry_after(value: str | None, now: float) -> float | None:
     """Return the delay in seconds that a ``Retry-After`` header (number or HTTP date) requests.
 
-    The delay is at most 60; None if the header is missing or invalid. ``now`` is the Unix time.
+    The result is from 0 to 60, or None if the header is missing or invalid. ``now`` is the Unix
+    time in seconds.
     """
     if value is None:
         return None

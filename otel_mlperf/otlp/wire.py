@@ -1,7 +1,7 @@
 """Protobuf encoder for the messages that all of OTLP's signals share, and a safe decoder.
 
-The protobuf package is not used, because it would cost a fifth of the agent's memory budget, and is
-slow, because protobuf creates a Python object per message.
+The protobuf package is not used: it would cost a fifth of the agent's memory budget, and it is
+slow, since it creates a Python object per message.
 """
 
 from __future__ import annotations

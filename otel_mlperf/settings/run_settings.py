@@ -1,7 +1,7 @@
 """Settings of a run, stored in its folder for commands that process the run folder later.
 
 They are stored as environment variables, without secrets. Commands never send data to destinations
-that a run folder names, because the folder may come from another user. Destinations always come
+that a run folder names, because the folder might come from another user. Destinations always come
 from the caller of the command; the recorded ones are only shown in messages.
 """
 

@@ -119,8 +119,9 @@ def _write(folder: Path, table: str, name: str, pieces: Iterable[pa.Table]) -> P
 def compact(folder: Path | str, table: str, host: str, over: int = MERGE_OVER) -> Path | None:
     """Merge parts of ``host`` if more than ``over`` parts of one size class are adjacent.
 
-    Return the merged part, or None if nothing was merged. Readers see each row once at any time,
-    because the merged part's name marks the merged parts as outdated before they are removed.
+    Return the merged part, or None if nothing was merged. Readers see each row exactly once at any
+    time: as soon as the merged part exists, its name marks the original parts as outdated, before
+    they are removed.
 
     Raises:
         StoreError: a part cannot be read, or writing fails.
@@ -285,7 +286,7 @@ def _open(path: str, table: str) -> pq.ParquetWriter:
 
 
 def _replacing(path: Path) -> AbstractContextManager[str]:
-    """Return a context manager for a temporary file that replaces ``path`` at its end.
+    """Return a context with a temporary file, which replaces ``path`` at the end of the context.
 
     Readers ignore the temporary name; ``_remove_unfinished`` removes leftovers.
     """

@@ -135,7 +135,7 @@ def _find(run: str, folder: Path | None) -> RunFolder:
 
 
 def _with_id_prefix(runs: list[RunFolder], start: str) -> list[RunFolder]:
-    """Return the only run with short id ``start``, or else all whose ids start with ``start``."""
+    """Return the run with short id ``start`` if exactly one has it, else all with the id prefix."""
     shown = [run for run in runs if run.short_id == start]
     if len(shown) == 1:
         return shown

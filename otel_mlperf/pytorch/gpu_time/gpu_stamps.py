@@ -53,7 +53,7 @@ _Pair = tuple[int, int, Stamp, Stamp]
 
 
 class _Batch:
-    """Sections of one root on one device, which are reported together."""
+    """Sections under one root (a step or an outermost section) on one device, sent together."""
 
     __slots__ = ("is_mixed", "is_step", "pairs", "root")
 

@@ -1,7 +1,7 @@
 """Memory, shortages and allocation history of PyTorch's CUDA allocator.
 
 Memory and shortages are read from the allocator's statistics at the start of a step. A reading
-neither waits for a GPU nor resets counters that the program may read. Readings are taken at most
+neither waits for a GPU nor resets counters that the program might read. Readings are taken at most
 four times a second, and less often if they would cost more than a thousandth of the time. CUDA is
 never initialised for a reading.
 

@@ -244,7 +244,7 @@ _SEEN: Final = "_otel_mlperf_seen"
 
 
 class OutOfMemory:
-    """Writer of a snapshot when one of a run's sections runs out of GPU memory.
+    """Writer of an allocator snapshot when a section of a run runs out of GPU memory.
 
     Args:
         recorder: recorder of the run.

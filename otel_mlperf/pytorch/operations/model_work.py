@@ -74,8 +74,8 @@ class CallWatch:
         """Report the calls of ``module`` to ``watcher`` from now on.
 
         Raises:
-            OSError: this torch cannot be woven.
-            TypeError: this torch cannot be woven.
+            OSError: the code of this version of torch cannot be modified.
+            TypeError: the code of this version of torch cannot be modified.
         """
         self._register(module, watcher)
         self.begin(torch)
@@ -84,8 +84,8 @@ class CallWatch:
         """Start observing calls.
 
         Raises:
-            OSError: this torch cannot be woven.
-            TypeError: this torch cannot be woven.
+            OSError: the code of this version of torch cannot be modified.
+            TypeError: the code of this version of torch cannot be modified.
         """
         if not self._is_woven:
             # Imported lazily: ``weave`` loads ``ast`` and ``inspect``, which the package's import

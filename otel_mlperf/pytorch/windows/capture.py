@@ -74,7 +74,7 @@ class WindowGrowth:
 
 
 class Heap:
-    """Growth of the heap since construction."""
+    """Growth of the heap since the construction of this object."""
 
     def __init__(self) -> None:
         self._read, self._bits = _detect_account()
@@ -87,7 +87,7 @@ class Heap:
         return 0 if grown >> (self._bits - 1) else grown
 
     def events(self, schedule: Schedule) -> int:
-        """Estimate the number of events that a profiler has recorded since construction."""
+        """Estimate the number of events recorded since the construction of this object."""
         return self.growth_bytes() // event_bytes(schedule)
 
 
@@ -288,7 +288,7 @@ class Capture:
 
     @property
     def must_end(self) -> bool:
-        """Return whether the window must end early: too many events, or another profiler."""
+        """Return whether too many events or another profiler require the window to end early."""
         if self._is_awaited or self._heap is None or not self.is_recording:
             return self._is_awaited
         return self._heap.events(self._schedule) >= self._schedule.events

@@ -1,6 +1,6 @@
 """Window plan: the actions before and after each step for a schedule of profiler windows.
 
-One plan follows one schedule through the steps of one thread. Several plans may be active; the
+One plan follows one schedule through the steps of one thread. Several plans can be active, but the
 profiler lock allows only one of them to record at a time.
 """
 
