@@ -74,7 +74,7 @@ class WindowQueue:
         return bool(self._ready or self._current)
 
     def look(self, state: AgentState) -> bool:
-        """Find new windows, which then wait for ``stored``; return whether there are any."""
+        """Find new windows, which then wait for ``stored``; return whether any were found."""
         try:
             names = [name for name in os.listdir(self._profiles) if name.endswith(WINDOW_SUFFIX)]
         except OSError:
@@ -95,7 +95,7 @@ class WindowQueue:
         return instance in state.ranks
 
     def stored(self) -> None:
-        """Release found windows for conversion; the tables now contain the windows' sections."""
+        """Release found windows for conversion, now that the tables contain their sections."""
         known = {*self._ready, self._current}
         self._ready += [
             name for name in self._seen if name not in known and self._tries.get(name, 0) < TRIES

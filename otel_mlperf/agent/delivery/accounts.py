@@ -47,7 +47,7 @@ class Accounts:
         return [self._state.accounts[account_of(signal, taker.name)] for taker in takers]
 
     def measured(self, counts: SpanCounts, dropped: int) -> None:
-        """Count a journal's span items at one mark; ``dropped`` more items met a full ring."""
+        """Count a journal's span items of one mark, and ``dropped`` items lost to a full ring."""
         for account in self._of("spans"):
             account.created += counts.created + dropped
             account.unselected += counts.unselected
@@ -82,7 +82,7 @@ class Accounts:
         _lose(self._state.accounts[account], reason, count)
 
     def unselected(self, account: str, count: int, rolled_up: int) -> None:
-        """Count items as unselected, because the sampler did not select their trace.
+        """Count items of a trace that the sampler did not select as unselected.
 
         ``count`` items had no outcome yet; ``rolled_up`` items were counted as rolled up before.
         """

@@ -193,7 +193,7 @@ class Destination(Protocol):
     flush. Data that was not accepted waits in the event log (WAL) instead of the outbox."""
 
     def accept(self, batch: Batch) -> Verdict:
-        """Deliver a batch and return the verdict. Is allowed to block."""
+        """Deliver a batch and return the verdict; blocking is allowed."""
         ...
 
     def close(self, signal: Signal) -> None:

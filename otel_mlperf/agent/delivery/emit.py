@@ -90,7 +90,7 @@ class Emitter:
         ]
 
     def keep_scalars(self, scalars: Sequence[ScalarItem]) -> None:
-        """Queue tracker points, of any ranks of the node, in the outbox."""
+        """Queue tracker points of the node or any of its ranks in the outbox."""
         self._accounts.collected("scalars", len(scalars))
         for taker in self._accounts.takers("scalars"):
             account = account_of("scalars", taker.name)
@@ -125,7 +125,7 @@ class Emitter:
             self._accounts.delivered(account, items)
 
     def convert(self, event: WindowConverted, requests: Iterable[tuple[int, bytes | None]]) -> None:
-        """Queue ``requests`` (items, body) of a converted window; None as body means lost items."""
+        """Queue a converted window's ``requests`` (items, body); items without a body are lost."""
         self._accounts.converted(event)
         self._measure(event)
         servers = [taker for taker in self._accounts.takers("spans") if taker.form == "otlp"]

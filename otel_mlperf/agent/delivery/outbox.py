@@ -77,7 +77,7 @@ class Outbox:
             where[request.number] = request
 
     def add(self, number: int, account: str, items: int, body: bytes) -> SettledRequest | None:
-        """Queue a request and return None; only return the outcome if it is already known.
+        """Queue a request and return None, or return its outcome if that is already known.
 
         If a previous agent stored the request, the stored file is sent unchanged: in a replay, the
         values of the agent's health metrics can differ, and servers refuse requests with two values

@@ -1,8 +1,8 @@
 """Publication of readings, active warnings and section sums to the training processes.
 
 The file of readings and warnings is stored next to the journals. It is written after each read of a
-sensor source, and at least every five seconds. It contains only current values, so that replays
-ignore it.
+sensor source, and at least every five seconds. Replays do not write it, because it contains only
+current values.
 """
 
 from __future__ import annotations

@@ -299,10 +299,7 @@ def _items(values: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def framed(at: int, records: Iterable[bytes]) -> bytes:
-    """Return ``records`` in W&B's file format, to be written at file offset ``at``.
-
-    At offset 0, the file header comes first.
-    """
+    """Return ``records`` in W&B's file format for offset ``at``; at 0, with the file header."""
     body = bytearray(b"" if at else _FILE_HEADER)
     for record in records:
         done, started = 0, False

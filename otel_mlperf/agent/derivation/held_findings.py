@@ -1,8 +1,8 @@
 """Spans and metric series of findings that are true during the run.
 
-A finding that becomes true is a span of zero length below the run's span, which itself is sent only
-when the run ends. While the finding is true, it is also a series of the findings metric. Both are
-derived from events, so a replay reports the same.
+A finding that becomes true gets a span of zero length below the run's span, which itself is sent
+only when the run ends. While the finding is true, it also has a series of the findings metric. Both
+are derived from events, so a replay reports the same.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Meter:
         value_ns: int,
         exemplar: tuple[int, bytes, int],
     ) -> None:
-        """Add an exemplar for a duration: Unix ns, trace id and span id of the sampled span."""
+        """Add an exemplar of a duration: Unix time in ns, trace id and span id of its span."""
         time_ns, trace, span = exemplar
         series = self._series(metric.name, labels)
         series.exemplars.append(Exemplar(value_ns / 1e9, time_ns, trace, span))
@@ -139,7 +139,7 @@ class Meter:
     ) -> None:
         """Set a sensor reading's series; ``counters`` names counters not defined in ``names``.
 
-        The number of such series is not limited, because the hardware bounds it.
+        The number of sensor series is not limited, because the hardware bounds it.
         """
         series = self._series(reading.name, reading.labels, is_bounded=True)
         value = reading.value

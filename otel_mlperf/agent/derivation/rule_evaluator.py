@@ -37,8 +37,7 @@ class _TotalsGrowth:
     def over(self, now_s: float, over_s: float, total: float, per: float) -> tuple[float, float]:
         """Return the growth of ``total`` and ``per`` in the last ``over_s`` seconds.
 
-        The two values are stored for later calls. After a restart of either total, both growths
-        start again at 0.
+        Stores both values. After a restart of either total, both growths are 0.
         """
         totals = self._totals
         # A smaller total means that its source restarted: the difference would be negative.

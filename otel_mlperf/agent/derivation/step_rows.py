@@ -145,7 +145,7 @@ def _ended(sections: EndedStepRows, payloads: Payloads, roots: Sequence[Root]) -
 
 
 def calls_in_steps(steps: DerivedSteps, state: JournalState) -> list[SectionCalls]:
-    """Return the calls of sections in steps that were not interrupted, grouped by place."""
+    """Return section calls by place, without those in interrupted steps."""
     sections = steps.sections
     counted = sections.rows["span"] != sections.rows["root"]
     interrupted = [step.span for step in steps.ended if step.interrupted]

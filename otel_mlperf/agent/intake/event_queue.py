@@ -185,7 +185,7 @@ class EventQueue:
                 yield self._log.read(batch.begin, batch.size)
 
     def cut(self) -> Place:
-        """Start a new log segment; return the place in the log of the first unprocessed event."""
+        """Start a new log segment; return its start, or that of the first unprocessed event."""
         with self.lock:
             place = Place(self._log.next_segment())
             first = self._waiting[0].begin if self._waiting else place

@@ -24,7 +24,7 @@ class OpenJournals:
     Args:
         folder: folder of the journals.
         own: memory maps of the journals that this process itself writes, by path. These files must
-            not be opened again: closing one would release its lock.
+            not be opened again: closing such a file would release its lock.
         take_over: called before a journal is opened: stops the ``FirstLook`` thread, which until
             then freed the journals' slots.
     """

@@ -89,10 +89,9 @@ def _find(ended: Rows, ids: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArr
 
 
 def _reach_pauses(ended: Rows, ends_in: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-    """Update ``first`` for the sections around garbage collections.
+    """Update ``first``, the first piece that needs each section, around garbage collections.
 
-    ``first`` contains the first piece that needs each section. The sections around a collection are
-    found by their times, because rows of collections have no parent.
+    Enclosing sections are found by their times, because rows of collections have no parent.
     """
     for i in np.flatnonzero(ended["flags"] & Flag.PAUSE).tolist():
         encloses = ended["start"] <= ended["start"][i]

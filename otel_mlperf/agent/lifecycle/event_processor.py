@@ -80,7 +80,7 @@ class EventProcessor:
         self.emitter = Emitter(state, options, outbox, self.accounts)
 
     def settle(self) -> None:
-        """Add outcomes of requests that are new since the last call to the accounts."""
+        """Update the accounts with the request outcomes recorded since the last call."""
         for outcome in self._outbox.news():
             self.accounts.settled(outcome)
 

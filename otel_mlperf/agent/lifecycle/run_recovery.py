@@ -68,8 +68,8 @@ class Journals(NamedTuple):
 
     read: int
     in_use: int
-    """Number of journals in folders where a process still records. These journals are not read,
-    because reading would last until that process ends."""
+    """Number of journals not read, because a process still records in their folder: reading would
+    last until that process ends."""
     failed: list[str]
 
 

@@ -109,7 +109,7 @@ class SampledSpan:
 
     @property
     def status(self) -> Literal["unset", "ok", "error"]:
-        """Return ``error`` after a failure or interruption, else the user's ``ok`` or ``unset``."""
+        """Return ``error`` if failed or interrupted, ``ok`` if the user set it, else ``unset``."""
         if self.error or self.interrupted:
             return "error"
         return "ok" if self.payload.get("s") else "unset"
@@ -125,7 +125,7 @@ class SampledSpan:
 
     @property
     def stored_description(self) -> str:
-        """Return the status description, or "" if it is only the description of the exception."""
+        """Return the status description; "" if the description only repeats the exception."""
         derived = describe_error(self.exception_texts) if self.exception_texts else ""
         return "" if self.status_description == derived else self.status_description
 

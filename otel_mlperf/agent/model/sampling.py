@@ -77,8 +77,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
         1 means only the step's own span. A profiled step gets the maximum per rank, because
         profiler events become children of the step's sections. If an equal share per rank is too
-        small to be useful, up to eight ranks share the whole budget. All ranks select the same
-        eight ranks, because the selection is computed from the trace id.
+        small to be useful, up to eight ranks share the budget, and all other ranks get 1. All ranks
+        select the same eight ranks, because the selection is computed from the trace id.
         """
         if reason == PROFILED:
             return self.max_spans_per_rank
@@ -90,7 +90,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.max_spans_per_rank, room) if rank in chosen else 1
 
     def spans_of_window(self, window: Window) -> tuple[int, dict[str, int]]:
-        """Return a profiler window's span limits: in the run's trace, and by a step's trace id."""
+        """Return a profiler window's span limits in the run's trace, and in step traces by id."""
         by_trace = {
             step.trace: self.spans_of_step(
                 window.rank, window.world_size, bytes.fromhex(step.trace), EVERY
@@ -115,8 +115,8 @@ def reason_to_keep(
 
     ``key`` is the step's phase, or contains the section's name; ``index`` counts from 0 by key.
     ``now_ns`` is the event's time, for the limits per minute. The duration is stored for later
-    calls, except if ``profiled``, because a profiler slows steps down. Slowness is relative to the
-    previous hundred durations of the key.
+    calls, except if ``profiled``, because a profiler slows steps down. A duration is compared with
+    the previous hundred.
     """
     if profiled:
         return PROFILED
