@@ -1,7 +1,7 @@
 """Patterns of secrets: shapes of issuers' tokens, and command lines that contain a password.
 
-A command line is plain text, or a list as printed by Python. In its patterns, the group ``value``
-is the password.
+A command line is plain text, or a list as printed by Python. In the patterns of command lines, the
+group ``value`` is the password.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def without_descriptions(paths: list[Path]) -> list[Path]:
 
 
 def judge(imported: list[Imported], wanted: int) -> None:
-    """Raise an error if an import failed in part; ``wanted`` is the number of requested traces.
+    """Raise an error unless all ``wanted`` requested traces were imported completely.
 
     Raises:
         Unreachable: a server refused spans.

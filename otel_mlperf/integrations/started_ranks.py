@@ -2,8 +2,8 @@
 
 - Scripts that Lightning starts again receive the request in environment variables, which are set
   only during the start.
-- A process of ``multiprocessing`` becomes a rank when it joins a process group: its rank is not
-  known earlier.
+- A process of ``multiprocessing`` becomes a rank when it joins a process group, because its rank is
+  not known earlier.
 - The workers of Ray Train are ranks, and can query their rank.
 
 Workers of loaders and pools, and other commands, receive no request.

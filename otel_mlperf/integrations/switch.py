@@ -2,8 +2,8 @@
 
 Each integration waits for the import of its framework. A failure affects only the integration in
 which it occurs: the failure is counted and logged once, and the program continues. The DataLoader
-integration is on in each run, also if the program reports its steps itself: no program can report
-what happens inside a loader.
+integration is on in each run, even if the program reports its steps itself, because no program can
+report what happens inside a loader.
 """
 
 from __future__ import annotations

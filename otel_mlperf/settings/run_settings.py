@@ -1,8 +1,8 @@
 """Settings of a run, stored in its folder for commands that process the run folder later.
 
-They are stored as environment variables, without secrets. Commands never send data to destinations
-that a run folder names, because the folder might come from another user. Destinations always come
-from the caller of the command; the recorded ones are only shown in messages.
+The settings are stored as environment variables, without secrets. Commands never send data to
+destinations that a run folder names, because the folder might come from another user. Destinations
+always come from the caller of the command; the recorded ones are only shown in messages.
 """
 
 from __future__ import annotations

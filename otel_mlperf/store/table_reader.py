@@ -1,4 +1,4 @@
-"""SQL queries on the tables of a run folder, which may be written concurrently.
+"""SQL queries on the tables of a run folder, even while the tables are being written.
 
 DuckDB is imported only when a store runs its first query. Opening a file costs as much as reading a
 small file, and a summary runs about seventy queries. Therefore the first query that refers to a
