@@ -82,7 +82,7 @@ class Accounts:
         _lose(self._state.accounts[account], reason, count)
 
     def unselected(self, account: str, count: int, rolled_up: int) -> None:
-        """Count items of a trace that the sampler did not select as unselected.
+        """Count items as unselected, because the sampler did not select their trace.
 
         ``count`` items had no outcome yet; ``rolled_up`` items were counted as rolled up before.
         """

@@ -221,7 +221,7 @@ class MlflowRun:
     # -- end of the run ----------------------------------------------------------------------------
 
     def end(self, ended: Sequence[ScalarItem]) -> None:
-        """Report ended processes of this host and, after the last one, the run's status.
+        """Report ended processes of this host; after the last process, report the run's status.
 
         Each host stores the worst outcome of its processes in a separate tag. A host that changes
         the run's status reads all tags again afterwards, so that the last host sets the worst

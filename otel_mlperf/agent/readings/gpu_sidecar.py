@@ -51,7 +51,7 @@ _LOOK_S: Final = 0.5
 def sample(journal: Path, environ: Mapping[str, str], proc: Path = PROC) -> None:
     """Read GPUs that the rank of ``journal`` sees but the agent does not.
 
-    Returns after all ranks that see these GPUs have ended; immediately if no GPUs are hidden from
+    Returns after all ranks that see these GPUs have ended. Reads nothing if no GPUs are hidden from
     the agent, if GPU readings are disabled, or if another sampler reads the same GPUs.
     """
     options = read_options(environ)
