@@ -102,7 +102,7 @@ def _blocked_rank(rank: RankCpu, host: HostCpu | None, numbers: RunNumbers) -> _
 
 
 def _stolen(rank: RankCpu, host: HostCpu | None) -> float:
-    """Return the share of time in which a hypervisor kept the CPU from the running main thread.
+    """Return the share of time in which a hypervisor took the CPU from the running main thread.
 
     Linux does not report this steal time per thread: the main thread gets a part in proportion to
     its running time. The result is 0.0 if ``host`` is unknown.

@@ -1,7 +1,7 @@
 """Findings of CPU contention: threads of the run wait for CPUs that are in use.
 
 Only threads that are ready to run count as waiting, not threads that sleep or wait for data or a
-device. If there are fewer runnable threads than CPUs, only other processes can cause a wait.
+device. If the run has fewer runnable threads than CPUs, only other processes can cause a wait.
 Runnable threads beyond the number of CPUs wait because of the run's own threads.
 """
 

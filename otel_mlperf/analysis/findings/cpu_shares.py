@@ -251,7 +251,7 @@ def _stolen(modes: dict[str, list[_Curve]], begin_ns: float, end_ns: float) -> f
 
 @once_a_run
 def _read_curves(numbers: RunNumbers) -> dict[tuple[int, int], dict[str, list[_Curve]]]:
-    """Return by rank and restart the curves of each training process, by metric name.
+    """Return the curves of each training process, by (rank, restart) and then by metric.
 
     The process's CPU time has two curves: user and system.
     """

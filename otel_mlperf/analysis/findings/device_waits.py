@@ -116,7 +116,7 @@ HAVING count(*) >= $fewest ORDER BY 5 DESC LIMIT 1"""
 
 
 def find_device_allocations(numbers: RunNumbers) -> list[Finding]:
-    """Return at most one finding: of the rank and device with most driver requests per step.
+    """Return at most one finding, for the rank and device with most driver requests per step.
 
     The requests per step must exceed the threshold in each interval between two readings in the
     later half of the run.

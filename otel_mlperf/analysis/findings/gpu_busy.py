@@ -2,8 +2,8 @@
 
 The source is the driver's utilization: the share of an interval in which at least one kernel ran,
 however little of the GPU the kernel used. For the rest of the interval, the GPU was certainly idle.
-Only GPUs count on which the rank's torch has allocated memory. A reading is weighted with the time
-since the previous one, because readings in the first seconds are more frequent.
+A GPU counts only if the rank's torch has allocated memory on it. A reading is weighted with the
+time since the previous one, because readings in the first seconds are more frequent.
 """
 
 from __future__ import annotations

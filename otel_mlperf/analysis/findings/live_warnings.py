@@ -1,8 +1,8 @@
 """Times and durations of live warnings, added to the findings of a run.
 
-The run folder contains the warnings that the agent reported. A warning is added to the finding of
-the same row of the findings table. If no such finding exists, because the condition has passed, the
-warning becomes a finding itself.
+The run folder contains the warnings that the agent reported. A warning is added to the finding that
+refers to the same row of the findings table. If no such finding exists, because the condition has
+passed, the warning becomes a finding itself.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class LoaderModel(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Return the number of workers of the rank with most; 0 if training processes load data."""
+        """Return the largest number of workers of any rank; 0 if training processes load data."""
         return max(len(of_rank) for of_rank in self._by_rank())
 
     @property

@@ -6,13 +6,13 @@ the last step, which excludes set-up, warm-up and the memory freed after the loo
 
 Growth is reported if all of these conditions are met:
 
-- The line explains nearly all of the variance (r², more strictly for few readings): a step
+- The line explains nearly all of the variance (r²; the limit is stricter for few readings): a step
   function, a sawtooth or noise is not growth.
 - The growth continues to the end: memory that fills up and then stays constant is bounded.
-- The growth exceeds the size that an optimizer's history may reach.
+- The growth exceeds the size that an optimizer's history can reach.
 
-A process without steps and without a repeated section is not evaluated, because such a process may
-only load data.
+A process without steps and without a repeated section is not evaluated, because such a process
+might only load data.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Growth(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """A memory metric that may grow, and the label key and value that select its series."""
+    """A memory metric to evaluate, and the label key and value that select its series."""
 
     metric: str
     key: str
@@ -127,7 +127,7 @@ def find_memory_growth(numbers: RunNumbers) -> list[Finding]:
 
 
 def _is_leak(growth: _Growth, may_fill: float) -> bool:
-    """Return whether memory grows until the end, and sufficiently more than ``may_fill``.
+    """Return whether memory grows until the end, and by far more than ``may_fill``.
 
     ``may_fill`` is the size in bytes that the optimizer's history can reach.
     """
@@ -137,7 +137,7 @@ def _is_leak(growth: _Growth, may_fill: float) -> bool:
 
 
 def _growth(at_s: NDArray[np.float64], read: NDArray[np.float64]) -> _Growth | None:
-    """Return the fitted line, or None if the r² is too low or the slope not significantly positive.
+    """Return the line fitted to the memory; None if it fits badly or does not rise significantly.
 
     ``read`` contains the memory in bytes at the times ``at_s``, in seconds.
     """

@@ -6,8 +6,8 @@ significant pattern is used:
 - half-way between the median and the longest few steps, for stalls far beyond the noise
 - multiples of the spread of the shorter half of the steps, for stalls that hardly exceed the noise
 
-If a GPU sets the pace, the host runs ahead of the GPU. In a stall, such a host waits for GPU work
-that has to be done in any case: that time is not lost.
+If a GPU sets the pace, the host runs ahead of the GPU. A stall of such a host contains GPU work
+that has to be done in any case. The time of that work is not lost.
 
 A comb is a set of steps at equal distances: every ``period``-th step, starting with ``first``. If
 slow steps are random, the number of slow steps on a comb has a hypergeometric distribution (draws

@@ -81,7 +81,7 @@ class RunNumbers:
 
 
 def once_a_run(judge: Callable[[RunNumbers], T]) -> Callable[[RunNumbers], T]:
-    """Wrap ``judge`` so that its result is cached in the ``RunNumbers`` that it is called with."""
+    """Wrap ``judge`` to cache its result in the ``RunNumbers`` that is its argument."""
 
     @wraps(judge)
     def answer(numbers: RunNumbers) -> T:

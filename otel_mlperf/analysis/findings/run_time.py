@@ -251,7 +251,10 @@ def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding
 
 
 def _limited_by_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings whose threshold the GPU's idle share exceeds, with gains up to it."""
+    """Return the findings whose threshold the GPU's idle share exceeds.
+
+    Their gains are limited to that share.
+    """
     most = max_possible_gain(numbers)
     return [
         replace(one, gain=one.gain and _at_most(one.gain, most))

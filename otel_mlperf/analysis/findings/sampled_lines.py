@@ -40,7 +40,7 @@ _BLOCKED_IN: Final = "{doing}, most of that time in {call} ({place})"
 def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
     """Return at most one finding each for output, waits and conversions.
 
-    Each is of the rank that loses most.
+    Each finding is that of the rank that loses most time.
     """
     kinds: tuple[Kind, ...] = ("sync_in_loop", "blocked_loop", "conversions")
     return [finding for kind in kinds for finding in _found(numbers, kind)]
@@ -112,20 +112,20 @@ def _judge(kind: Kind, rank: StackLines, numbers: RunNumbers) -> tuple[float, Fi
 
 
 def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers) -> float:
-    """Return the share of a step in ``lines`` and in the rest of the function with line ``most``.
+    """Return the share of a step in ``lines`` and in the other lines of the function of ``most``.
 
-    The rest counts because a loop over the elements of a batch does more with each element than
-    fetch it. It does not count if the function also calls a part of the training.
+    The other lines count because a loop over the elements of a batch does more with each element
+    than fetch it. They do not count if the function also calls a part of the training.
     """
     part = next((part for part in rank.own_parts() if most in part), [])
     return min(rank.share({*lines, *part}), numbers.uncovered)
 
 
 def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
-    """Return the gain: the share ``won``, with its ``uncertainty`` in both directions.
+    """Return the gain: from 3/4 of ``won - uncertainty`` up to ``won + uncertainty``.
 
-    The minimum is 3/4 of it, because some output might be needed. With a GPU the minimum is half,
-    because another call of the loop might wait for the GPU instead.
+    The factor is below 1 because some output might be needed. With a GPU it is 1/2, because another
+    call of the loop might wait for the GPU instead.
     """
     least = _MIN_SAVED_WITH_GPU if has_gpu else _MIN_SAVED
     return Gain(
@@ -139,9 +139,10 @@ def _gain_of_copies(share: float) -> Gain:
 
 
 def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
-    """Return the kind of call that most samples of a line are in.
+    """Return the most frequent kind among the sampled calls of a line.
 
-    Return None if that call is of no known kind, or if a DataLoader called the line.
+    Return None if that kind is unknown or in too few of the line's samples, or if a DataLoader
+    called the line.
     """
     if line.within == "loading":
         return None

@@ -83,8 +83,9 @@ class StackLines:
     def own_lines(self) -> list[Line]:
         """Return the lines that no library called and that were mostly sampled outside torch calls.
 
-        A sample outside any call counts as own: iteration over a tensor runs in torch, but the line
-        contains no call. A builtin that formats a tensor counts as own, too.
+        Two kinds of samples also count as outside: samples outside any call, because iteration over
+        a tensor runs in torch without a call in the line, and samples in a builtin that formats a
+        tensor.
         """
         return [
             line
@@ -97,7 +98,7 @@ class StackLines:
         """Return own lines grouped by function.
 
         If a function also has lines that are not own, as a training loop has, each of its own lines
-        is a group.
+        forms a separate group.
         """
         own = self.own_lines()
         loops = {(line.file, line.function) for line in self.calls if line not in own}
@@ -158,7 +159,7 @@ class Costliest(NamedTuple):
 
 @once_a_run
 def most_uncovered(numbers: RunNumbers) -> Costliest | None:
-    """Return the user's costliest function or line; None if all cost too little."""
+    """Return the costliest function or line of the user's program; None if all cost too little."""
     known = [
         (rank.share(lines), rank, lines)
         for rank in lifted_stack_lines(numbers)
@@ -176,8 +177,9 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
 def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
     """Return the share of a function that costs much time outside steps, and its costliest line.
 
-    ``metric`` selects samples between steps or before the first step. The first rank's function
-    with over a quarter of the rank's samples counts; without one, return 0.0 and an empty text.
+    ``metric`` selects samples between steps or before the first step. The result is the costliest
+    function of the first rank on which that function has over a quarter of the samples. If there is
+    no such rank, return 0.0 and an empty text.
     """
     for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()

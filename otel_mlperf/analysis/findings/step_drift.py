@@ -74,7 +74,7 @@ def find_step_drift(numbers: RunNumbers) -> list[Finding]:
 def _start_ns(series: StepSeries, early_ns: float) -> float:
     """Return the step time in ns at the start of the run, before any drift.
 
-    The result is at most ``early_ns``, the mean of the first third: the very first steps may be
+    The result is at most ``early_ns``, the mean of the first third: the very first steps might be
     slower, because caches and clocks are not warm.
     """
     begin = estimate_mean(series.durations_ns[: len(series.numbers) // _START_DIVISOR], TRIMMED)
@@ -101,7 +101,7 @@ def _wait_correction(numbers: RunNumbers, series: StepSeries, third: int) -> flo
 
 
 def _series(numbers: RunNumbers) -> StepSeries | None:
-    """Return the steps of the main phase to evaluate; None if there are too few.
+    """Return the steps of the main phase that are to be evaluated; None if these are too few.
 
     With a GPU, steps in which the host runs ahead and steps near profiler windows are excluded.
     """

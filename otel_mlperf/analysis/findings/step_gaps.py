@@ -1,8 +1,8 @@
 """Finding of time between steps that no section explains, and time around checkpoints.
 
-At the end of an epoch a loop may count, plot or reload data before the next epoch. Time in sections
+At the end of an epoch a loop can count, plot or reload data before the next epoch. Time in sections
 is excluded, because another row or finding covers that time. Around a checkpoint, the user's
-program may rename the file, remove the previous one or copy it. If a gap contains no other span
+program can rename the file, remove the previous one or copy it. If a gap contains no other span
 than checkpoints, all time in the gap except the saving is attributed to work around the checkpoint.
 """
 

@@ -1,9 +1,9 @@
 """Findings of stragglers: ranks for which the other ranks wait.
 
-Excess time counts as a rank's own work only if the time is not a wait for a CPU, or for the buffers
-that DDP broadcasts before the forward pass. A rank that is slower in its forward pass is probably
-as much slower in its backward pass. That part is estimated, not measured, because backward sections
-also contain the waits for other ranks.
+Excess time counts as a rank's own work only if it is neither a wait for a CPU nor a wait for the
+buffers that DDP broadcasts before the forward pass. A rank that is slower in its forward pass is
+probably slower by the same factor in its backward pass. That part is estimated, not measured,
+because backward sections also contain the waits for other ranks.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class _CpuExcess(NamedTuple):
 def _cpu_excess(numbers: RunNumbers) -> dict[int, _CpuExcess]:
     """Return the CPU excess by rank; empty if the CPU shares of a rank are unknown.
 
-    A rank that works longer also waits longer for a CPU. As the normal wait per second of work, the
-    wait of the rank that waits least is used.
+    A rank that works longer also waits longer for a CPU. The normal wait per second of work is that
+    of the rank that waits least.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or not ranks or len(ranks) != len(steps.ranks):

@@ -4,14 +4,15 @@
 which synchronizes with a GPU. Measured cost on two machines: 56 to 158 µs per operation, more for
 deeper calls.
 
-*Float32 products* take longer without TF32, in proportion to the peaks of a device with tensor
-cores. The work around them also becomes faster in a smaller type. There is no gain if the host sets
-the pace. A gain that exceeds the time of the passes is discarded as miscounted.
+*Float32 products*: without TF32, matrix products on a device with tensor cores take longer by the
+ratio of its peaks for the two types. Work around the products also becomes faster in a smaller
+type. There is no gain if the host sets the pace. A gain that exceeds the time of forward and
+backward passes is discarded, because the products were miscounted.
 
 *Repeated compilation*: torch.compile compiles a graph on its first call, and again for a batch of
 another size, such as the last batch of an epoch. Up to three compiling steps after the first are
-usual. If batch sizes vary throughout, or a second shape follows the first immediately, even one is
-avoidable.
+usual. If batch sizes vary throughout, or a second shape follows the first immediately, fewer than
+three are also avoidable.
 """
 
 from __future__ import annotations
@@ -76,7 +77,11 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank whose float32 products would be much faster in TF32."""
+    """Return one finding for the first rank that would save enough time with TF32.
+
+    TF32 makes matrix products of float32 values faster. Only ranks whose GPU sets the pace are
+    evaluated.
+    """
     steps, row = numbers.summary.steps, row_of("full_precision")
     counted = _per_step(numbers, names.GRAPH_FLOAT32)
     if steps is None or not counted:

@@ -2,7 +2,7 @@
 
 If batches differ in size, a line ``duration = a + b · elements`` is fitted through the steps: b is
 the time per element. Padding is the number of elements of a batch beyond the elements of the
-samples before collation. Without padding, a step takes ``b · padding`` less.
+samples before collation. Without padding, a step is shorter by ``b · padding``.
 
 If all batches have the same size, token counts give the padding as a share p of all positions. The
 saving in forward and backward pass is p if each position costs the same time, and ``1 - (1 - p)²``

@@ -45,7 +45,7 @@ class _Amount(NamedTuple):
 
 @once_a_run
 def find_uneven_shards(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if a rank has a too large multiple of the ranks' median amount of data."""
+    """Return one finding if the largest amount of data of a rank is far above the ranks' median."""
     steps, row = numbers.summary.steps, row_of("uneven_shards")
     if steps is None or numbers.summary.rank is not None or len(steps.ranks) < 2:
         return []

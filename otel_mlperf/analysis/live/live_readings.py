@@ -1,6 +1,6 @@
 """Latest readings of a run's GPUs, memory and CPUs.
 
-They come from the agent's latest publication next to the journals, or from the run folder.
+The readings come from the agent's latest publication next to the journals, or from the run folder.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def read_annotated(
 ) -> StepFindings | None:
     """Return the annotated step ``number``; None if no trace has annotated steps.
 
-    If ``number`` is None, return the longest step. If ``operators``, sections include profiled
-    operators.
+    If ``number`` is None, return the longest step. Only traces of ``rank`` are read (None: of all
+    ranks). If ``operators``, sections include profiled operators.
 
     Raises:
         NoSuchStep: no trace contains that step.
@@ -119,7 +119,7 @@ def _rank_step(rank: int, length_ns: int, name: str, events: _Rows, *, operators
 
 
 def _sections(events: _Rows) -> _Rows:
-    """Return the annotations outside operators, with the enclosing annotation as parent."""
+    """Return the annotations outside operators, each with the enclosing annotation as parent."""
     by_id = {row["span_id"]: row for row in events}
     activity = {row["span_id"]: _activity(row) for row in events}
 

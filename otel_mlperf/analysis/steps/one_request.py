@@ -31,7 +31,7 @@ def read_request(
         run: the run.
         wanted: the id that the user's program assigned, or the number among the sampled requests
             (from 1, by start time); None: the slowest request.
-        rank: only requests of this rank; None: of all ranks.
+        rank: only requests of this rank are considered; None: requests of all ranks.
         operators: whether to include the profiler's operators under each section.
 
     Raises:

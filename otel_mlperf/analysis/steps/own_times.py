@@ -1,6 +1,6 @@
 """Self time of each section in a phase's steps: sums and the 95th percentile.
 
-A run may have more section rows than fit in memory. Therefore ranges of whole steps are read one
+A run can have more section rows than fit in memory. Therefore ranges of whole steps are read one
 after the other, and only the sums and the longest times of each range are retained.
 """
 
@@ -115,7 +115,7 @@ class _Place(NamedTuple):
 
 
 def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTimes:
-    """Return the self times in a phase's steps from ``n = first`` upward.
+    """Return the self times of sections in a phase's steps from ``n = first`` upward.
 
     ``chosen`` is the number of these steps over all ranks.
     """

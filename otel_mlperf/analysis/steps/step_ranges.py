@@ -18,8 +18,8 @@ _EXTENT: Final = """SELECT min(n), max(n),
 def step_ranges(store: Store, first: int = 0) -> Iterator[tuple[int, int]]:
     """Yield ranges ``low <= n < high`` that together contain all steps from ``first`` upward.
 
-    A query over the sections of all steps at once may exceed the memory. No range splits a step.
-    Parts are written in time order, so that a query of one range skips most other rows.
+    A query over the sections of all steps at once can exceed the memory. No range splits a step.
+    Because parts are written in time order, a query of one range skips most other rows.
     """
     ((begin, last, rows),) = store.rows(_EXTENT, first=first)
     if begin is not None:

@@ -1,7 +1,7 @@
 """Table rows of one step: sections, GPU times, marks and spans, on all ranks at once.
 
-One query covers all ranks, because a run may have thousands of ranks. Only profiler events are
-queried rank by rank, because few ranks have events, and each may have many.
+One query covers all ranks, because a run can have thousands of ranks. Only profiler events are
+queried rank by rank, because few ranks have events, and each of these can have many.
 """
 
 from __future__ import annotations

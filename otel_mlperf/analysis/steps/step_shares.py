@@ -61,7 +61,7 @@ def main_phase(store: Store) -> str | None:
 
 
 def count_steps(store: Store, phase: str | None) -> int:
-    """Return the number of steps of a phase, each once for all ranks; 0 if ``phase`` is None."""
+    """Return the number of steps of a phase, counted once for all ranks; 0 if ``phase`` is None."""
     sql = "SELECT DISTINCT restart, n FROM steps WHERE phase = $phase"
     ((count,),) = store.rows(f"SELECT count(*) FROM ({sql})", phase=phase)
     return int(count)
@@ -89,7 +89,7 @@ def count_profiled(store: Store, phase: str | None) -> int:
 
 
 def read_warm_up(store: Store, phase: str) -> WarmUp | None:
-    """Return the first step if that step took over twice the median of the others; else None.
+    """Return the first step if it lasted more than twice the median of the other steps, else None.
 
     The first step compiles, allocates and fills caches, and would distort every mean. If there are
     fewer than three steps, the typical duration is unknown and the result is None.

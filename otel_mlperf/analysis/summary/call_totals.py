@@ -26,7 +26,7 @@ _TIMED_PLACE: Final = (*_PLACE, "bound_s")
 
 
 def read_calls(store: Store) -> list[CallFigures]:
-    """Return call figures by section and place: requests first, then by total time."""
+    """Return call figures by section and place: requests first, then calls with most total time."""
     return _sorted(_rows_by_place(store, "category <> $category", names.RUN).get(0, {}))
 
 

@@ -151,7 +151,7 @@ def _add_steps(store: Store, lives: dict[Key, Life], repeated: dict[Key, int]) -
 def _some_steps(
     store: Store, repeated: dict[Key, int], low: int, high: int
 ) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
-    """Return a row for each process, phase and value of "is lost", over steps ``low <= n < high``.
+    """Return sums over the steps with ``low <= n < high``, by process, phase and "is lost".
 
     A row contains rank, restart, phase, "is lost", the start of the first step, and the sums in the
     order of ``StepSums``.

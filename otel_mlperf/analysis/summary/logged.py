@@ -81,7 +81,7 @@ def _parted(stored: str, kinds: _Kinds) -> tuple[str, bool]:
 
 
 def add_up(series: list[ProgramSeries]) -> dict[str, float]:
-    """Return the totals of counters and histograms by name, summed over label sets; no gauges."""
+    """Return the totals of counters and histograms, without gauges, by name over all label sets."""
     totals: dict[str, float] = {}
     for label_set in series:
         parts = {label_set.name: label_set.value}

@@ -132,8 +132,8 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
     """Return the section at ``path``, or None.
 
-    If ``beside``, a section of the main thread is the fallback, because a forked child's parent can
-    be there.
+    If ``beside``, sections of other threads take precedence over those of the main thread, which
+    can also enclose the sections of a forked child.
     """
     return by_path.get((path, beside)) or by_path.get((path, False))
 

@@ -50,7 +50,7 @@ _Labelled = tuple[int | None, int, str, str, str | None]
 
 
 def start_of(selected: Selected) -> int:
-    """Return the first time that a timeline shows, as Unix time; 0 if the timeline is empty."""
+    """Return the earliest time that a timeline shows, as Unix time; 0 if the timeline is empty."""
     ((first,),) = selected.store.rows(
         f"SELECT min(t) FROM (SELECT min(start_ns) t FROM steps WHERE {selected.wanted} "
         f"UNION ALL SELECT min(start_ns) FROM spans WHERE {selected.wanted} "
@@ -75,7 +75,10 @@ def read_steps(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
 
 
 def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
-    """Yield every sampled span, sorted by start; longer spans and parents first."""
+    """Yield every sampled span, sorted by start.
+
+    Of spans with the same start, longer spans come first; of spans with the same times, parents.
+    """
     devices = _devices(selected)
     for rows, range_ in _pieces(selected, "spans"):
         # Read in time ranges like the spans: the pairs of a whole run may not fit in memory.
@@ -114,7 +117,7 @@ def _pieces(selected: Selected, table: str) -> Iterator[tuple[list[_Row], dict[s
 
 
 def _devices(selected: Selected) -> _Devices:
-    """Return the device of each stream: some rows of a stream do not contain the device."""
+    """Map each stream to its device, because some rows of a stream do not contain the device."""
     index = f"""regexp_extract(attributes, '"{names.DEVICE_INDEX}": ([0-9]+)', 1)"""
     rows = selected.store.rows(
         f"SELECT rank, restart, thread, track, max(try_cast({index} AS INTEGER)) FROM spans "
@@ -128,7 +131,7 @@ def _effects_sql(selected: Selected, which: str) -> str:
 
     The span selected by ``which`` (``cause`` or ``effect``) starts in the time range ``$low`` to
     ``$high``. A cause is the enclosing section of a section, or the operator that launched device
-    work. Other events are excluded, because an enclosing event may have thousands of children.
+    work. Other events are excluded, because an enclosing event can have thousands of children.
     """
     return (
         f"WITH chosen AS (SELECT * FROM spans WHERE {selected.wanted}) "

@@ -121,9 +121,10 @@ class TimelineTracks:
         unit: str = "",
         rolls_up: bool = False,
     ) -> TimelineTrack:
-        """Return the track of a process (rank, restart) with key ``known_by`` (default: ``name``).
+        """Return the track of ``process`` (rank, restart) and ``kind`` whose key is ``known_by``.
 
-        A missing track is created. An existing track keeps its first name.
+        The key is ``name`` by default. A missing track is created. An existing track keeps its
+        first name.
         """
         key = (process, kind, name if known_by is None else known_by)
         track = self._tracks.get((key, rolls_up))
