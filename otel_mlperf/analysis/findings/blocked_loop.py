@@ -44,12 +44,11 @@ _COVERED: Final = """SELECT sum(duration_ns) FILTER (WHERE n >= $first),
 
 
 def find_blocked_loop(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding if the loop is blocked and no other finding explains the wait.
+    """Return one finding if the loop is blocked and no other finding explains the wait, else none.
 
-    Otherwise the list is empty. Only single-rank runs are evaluated: with several ranks, a rank can
-    wait for the other ranks anywhere, because a collective that the loop calls directly is in no
-    section. Oversubscription also explains a wait: the main thread waits for compute threads that
-    lack a CPU.
+    Only single-rank runs are evaluated: with several ranks, each can wait for other ranks anywhere,
+    because a collective that the loop calls directly is in no section. Oversubscription also
+    explains a wait: the main thread waits for compute threads that lack a CPU.
     """
     steps, row = numbers.summary.steps, row_of("blocked_loop")
     if steps is None or steps.count < _MIN_STEPS or len(steps.rows) < 2:
@@ -104,8 +103,8 @@ def _blocked_rank(rank: RankCpu, host: HostCpu | None, numbers: RunNumbers) -> _
 def _stolen(rank: RankCpu, host: HostCpu | None) -> float:
     """Return the share of time in which a hypervisor took the CPU from the running main thread.
 
-    Linux does not report this steal time per thread: the main thread gets a part in proportion to
-    its running time. The result is 0.0 if ``host`` is unknown.
+    Linux reports this steal time per machine: a thread's part is in proportion to its running time.
+    The result is 0.0 if ``host`` is unknown.
     """
     return host.stolen * rank.main_on_cpu / host.busy if host is not None and host.busy else 0.0
 

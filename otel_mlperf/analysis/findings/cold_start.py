@@ -57,10 +57,7 @@ class _Start(NamedTuple):
 
 @once_a_run
 def find_cold_start(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding per slow start that costs more than the threshold share of training.
-
-    Training lasts from the start of the first step to the end of the last one.
-    """
+    """Return one finding per slow start that costs more than the threshold share of training."""
     trained_ns = time_trained(numbers)
     if not trained_ns:
         return []
@@ -137,11 +134,10 @@ def _count_long(durations: NDArray[np.float64], usual_ns: float) -> int:
 
 
 def _count_decisive(durations: NDArray[np.float64], usual_ns: float, excess_ns: float) -> int:
-    """Return the number of steps up to the last step that has a large part of the excess.
+    """Return the number of steps up to the last step that has a large part of ``excess_ns``.
 
-    ``excess_ns`` is the excess of all ``durations`` and of the warm-up step, which is not counted
-    in the result. The last ``durations`` might be of usual length, because ``_count_long`` counts
-    whole blocks.
+    The last ``durations`` might be of usual length, because ``_count_long`` counts whole blocks.
+    The warm-up step is not counted.
     """
     much = np.flatnonzero(durations - usual_ns > _MUCH * excess_ns / (len(durations) + 1))
     return int(much[-1]) + 1 if len(much) else 0

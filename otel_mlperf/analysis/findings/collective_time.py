@@ -3,8 +3,7 @@
 If a straggler or uneven shards were found, that finding covers the wait for the late rank, and this
 finding covers the remaining time. A rank that lacks a CPU is occasionally late and exchanges data
 slowly. Therefore waits and DDP's exchange of gradients count only if all ranks are known to have
-rarely waited for a CPU. Because the exchange of gradients is necessary, it counts only if it takes
-over half of the step.
+rarely waited for a CPU. The exchange, which is necessary, counts only above half of a step.
 
 If the user's program reports its own steps, collectives can run inside the program's own sections,
 where collectives are not recorded. In that case the evidence is a large number of collectives per
@@ -121,8 +120,8 @@ def find_collectives(numbers: RunNumbers) -> list[Finding]:
 def _gain(share: float, moving: float, counted: _Counted) -> Gain:
     """Return the share of a step, at most ``share``, that fewer collectives save.
 
-    With very many collectives, the minimum is a fraction of the ``moving`` share: most of that time
-    is latency. Otherwise the minimum is zero, because ranks have to synchronize somewhere.
+    The minimum is zero, because ranks have to synchronize somewhere. With very many collectives it
+    is a part of ``moving``, which is then mostly latency.
     """
     are_many = (counted.collectives or 0.0) >= _VERY_MANY
     low = _MIN_SAVED_OF_VERY_MANY * moving if are_many else 0.0
@@ -162,7 +161,7 @@ def _find_unrecorded(numbers: RunNumbers, step_ns: float) -> list[Finding]:
 def _blocked_share(numbers: RunNumbers) -> float:
     """Return the share of a step in which the main thread was blocked, other than in data waits.
 
-    The rank with the lowest share counts. The result is 0.0 if the share of any rank is unknown.
+    The lowest share of all ranks counts; 0.0 if any rank's share is unknown.
     """
     steps, ranks = numbers.summary.steps, read_cpu_shares(numbers).ranks
     if steps is None or len(ranks) != len(read_rank_steps(numbers)) or not ranks:

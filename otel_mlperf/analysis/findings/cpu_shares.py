@@ -1,8 +1,7 @@
 """CPU use and CPU waits during steps, of a run's threads and of other processes.
 
-The figures are rates of counters between the first and the last reading during steps. CPU seconds
-per second are a number of *CPUs*. Seconds of CPU wait per second are the average number of waiting
-threads.
+Figures are rates of counters between the first and the last reading during steps. CPU seconds per
+second are *CPUs*. Seconds of CPU wait per second are the average number of waiting threads.
 
 ``waits_of_steps`` returns the share of time in which a rank waited for CPUs in a range of steps. If
 a step takes longer only because of such waits, its own work has not become slower. CPU time that a

@@ -109,10 +109,9 @@ def _advise(numbers: RunNumbers, share: float) -> _Advice | None:
 
 
 def _lacks_cpus(numbers: RunNumbers, model: LoaderModel) -> bool:
-    """Return whether the data wait is caused by missing CPUs only.
+    """Return whether workers would keep up with the steps if nothing had to wait for a CPU.
 
-    In that case, workers would keep up with the steps if neither had to wait for a CPU. False if
-    there are no workers or no findings of CPU contention.
+    False if there are no workers or no CPU contention.
     """
     contended = find_contention(numbers)
     if not model.workers or not contended:
@@ -180,9 +179,8 @@ def _advise_workers(model: LoaderModel, share: float, machine: MachineUse | None
 def _advise_unseen(share: float, machine: MachineUse | None) -> _Advice:
     """Return general advice for a data source without recorded internal times.
 
-    The minimum gain is that of loading concurrently with computing: two concurrent activities last
-    as long as the longer one, so the shorter one is saved. The minimum gain is zero if no CPU is
-    free. The maximum gain is the whole wait.
+    The minimum gain is that of loading concurrently with computing: the shorter of the two is
+    saved. It is zero if no CPU is free. The maximum gain is the whole wait.
     """
     is_full = _is_full(machine)
     gain = Gain(low=0.0 if is_full else min(share, 1.0 - share), high=share)

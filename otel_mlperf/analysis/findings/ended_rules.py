@@ -2,8 +2,8 @@
 
 The rules are evaluated on the readings of the run folder, as the agent evaluates live rules. A
 level must be beyond its threshold for the rule's duration, and growth is measured over that
-duration. Rules are skipped (``_ELSEWHERE``) if another finding covers the condition, e.g. for lost
-devices, which might have no readings, or for data waits, which readings do not contain.
+duration. Rules that other findings cover are skipped, e.g. for lost devices, which might have no
+readings, or for data waits, which are not in readings.
 """
 
 from __future__ import annotations
@@ -108,7 +108,6 @@ def find_ended_rules(numbers: RunNumbers) -> list[Finding]:
 
 
 def _with_gain(finding: Finding, numbers: RunNumbers) -> Finding:
-    """Return the finding, adding the gain of a higher CPU quota if it is ``cpu_throttled``."""
     if finding.id != "cpu_throttled":
         return finding
     ranks = read_cpu_shares(numbers).ranks

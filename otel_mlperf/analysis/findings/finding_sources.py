@@ -145,7 +145,7 @@ def judge_run(
     """Return the summary of a run with its findings.
 
     ``rank`` None means all ranks, ``phase`` None the main phase. ``store`` contains the tables of
-    ``rank``; None: they are opened here.
+    ``rank``, if already opened.
 
     Raises:
         NoSuchRun: no process of rank ``rank`` is known.

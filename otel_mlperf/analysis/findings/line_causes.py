@@ -1,7 +1,7 @@
 """Kinds of calls that block a training loop, each with a description and a recommended action.
 
-A kind lists calls by their name in the user's line, and by the package of the called Python
-function. If several kinds include a call, the first one applies.
+A call is of a kind by its name in the user's line, or by the package of the called Python function.
+If several kinds include the call, the first kind applies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Cause(NamedTuple):
     packages: frozenset[str] = frozenset()
 
     def includes(self, call: Call) -> bool:
-        """Return whether the call is of this kind, by its name or by its package."""
+        """Return whether the call is of this kind."""
         return call.package in self.packages or call.name in self.calls
 
 
@@ -145,7 +145,7 @@ CAUSES: Final = (
 def cause_of(call: Call, *, has_gpu: bool) -> Cause | None:
     """Return the first kind that includes the call, or None if no kind includes it.
 
-    If ``has_gpu``, copies to a GPU and waits for a GPU are also known kinds, and take precedence.
+    If ``has_gpu``, waits for a GPU and copies to it are the first kinds.
     """
     of_gpu = (TRANSFERS, WAITS) if has_gpu else ()
     return next((cause for cause in (*of_gpu, *CAUSES) if cause.includes(call)), None)

@@ -50,7 +50,7 @@ def device_of(labels: dict[str, str]) -> str:
 
 
 def with_warnings(findings: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings, adding to each the times of the live warnings that match it.
+    """Return the findings, with the times of live warnings added to those that match.
 
     A warning that matches no finding becomes a finding.
     """

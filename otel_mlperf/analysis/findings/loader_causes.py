@@ -46,10 +46,7 @@ def find_loader_causes(numbers: RunNumbers) -> list[Finding]:
 
 
 def workers_needed(model: LoaderModel) -> int:
-    """Return the number of workers, 1 to 16, from which steps no longer wait for batches.
-
-    If 16 workers are not enough, the result is 16.
-    """
+    """Return the number of workers from which steps no longer wait for batches, limited to 16."""
     enough = math.ceil(model.fetch_ns / model.work_ns) if model.work_ns > 0 else _MAX_WORKERS
     return max(1, min(_MAX_WORKERS, enough))
 
@@ -202,17 +199,15 @@ class LoaderModel(NamedTuple):
     def waited(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
         """Return the predicted data wait of a step in ns, on the rank that waits most.
 
-        ``fetch`` returns the time in ns that a given worker is assumed to need per batch.
-        ``workers`` is the assumed number of workers per rank; None: their current number. All of
-        them are assumed to be as fast as the slowest worker.
+        ``fetch`` returns the assumed ns of a worker per batch. ``workers`` is the assumed number of
+        workers per rank (None: unchanged), all as fast as the slowest worker.
         """
         return max(self._waited(of_rank, fetch, workers) for of_rank in self._by_rank())
 
     def won(self, fetch: Callable[[WorkerUse], float], workers: int | None = None) -> float:
         """Return the share of a step that is saved if workers need the times of ``fetch``.
 
-        ``fetch`` and ``workers`` have the same meaning as in ``waited``. The current wait is the
-        maximum that can be saved.
+        The arguments are those of ``waited``. At most the current wait is saved.
         """
         won_ns = self.waited(lambda use: use.fetch_ns) - self.waited(fetch, workers)
         return max(0.0, min(won_ns, self.wait_ns) / self.step_ns)

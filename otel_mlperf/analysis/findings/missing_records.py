@@ -71,7 +71,7 @@ class _Elsewhere(NamedTuple):
     def words(self, *, is_alone: bool) -> list[str]:
         """Return one phrase per kind of activity with a count above 0.
 
-        ``is_alone`` means that the run has no recorded steps. Only then are processes mentioned.
+        Processes are mentioned only in runs without recorded steps (``is_alone``).
         """
         phrases = []
         if self.updates:

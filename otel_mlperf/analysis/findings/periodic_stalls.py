@@ -67,7 +67,7 @@ class Comb(NamedTuple):
 def find_comb(numbers: NDArray[np.int64], is_long: NDArray[np.bool_]) -> Comb | None:
     """Return the most significant comb of slow steps, or None if chance explains it.
 
-    ``numbers`` contains all step numbers; ``is_long`` is True for those of slow steps.
+    ``is_long`` is True for the slow steps among ``numbers``.
     """
     known, begin = np.unique(numbers), int(numbers.min())
     stride = int(np.gcd.reduce(np.diff(known))) or 1
@@ -124,9 +124,8 @@ def _comb_of(places: NDArray[np.int64], period: int, total: int) -> Comb | None:
 def _chance(steps: int, long: int, teeth: int, hits: int) -> float:
     """Return the probability that at least ``hits`` of ``long`` random steps are on a comb.
 
-    ``steps`` is the number of all steps, and ``teeth`` the number of steps on the comb. The
-    probability is a sum of which only the first term is computed. The remaining terms are bounded
-    by a geometric series, because the ratio of successive terms decreases.
+    The comb has ``teeth`` of all ``steps``. Only the first term of the sum is computed. A geometric
+    series bounds the other terms, because the ratio of successive terms decreases.
     """
     falls = (teeth - hits) * (long - hits) / ((hits + 1) * (steps - teeth - long + hits + 1))
     if falls >= 1:
@@ -232,9 +231,9 @@ def _caught_up_ns(series: StepSeries, comb: Comb) -> float:
     """Return the time in ns by which steps after stalls are shorter than steps before stalls.
 
     If a host runs ahead of its GPU, a stall contains GPU work that has to be done in any case.
-    After the stall, some steps take only as long as their launches, until enough work is queued and
-    steps take the GPU's time again. Each position after a stall counts with the median of its
-    steps, up to the first position at which steps are not significantly shorter.
+    After the stall, some steps take only as long as their launches, until enough work is queued.
+    Each position after a stall counts with the median of its steps, up to the first position at
+    which steps are not significantly shorter.
     """
     behind = series.numbers - comb.first
     within = (behind >= 0) & (series.numbers < comb.last + comb.period)
@@ -269,10 +268,7 @@ def _limits(series: StepSeries) -> list[float]:
 def _longer_section(
     numbers: RunNumbers, series: StepSeries, stalls: NDArray[np.bool_]
 ) -> tuple[str, bool]:
-    """Return the section with most excess time in stalls.
-
-    The second value is True if sections of this category have their own findings.
-    """
+    """Return the section with most excess time in stalls, and whether other findings cover it."""
     more = {one.name: _more_ns(one.own_ns, stalls) for one in numbers.sections}
     more[UNTRACKED] = _more_ns(series.own_ns, stalls)
     most = max(more, key=lambda name: more[name])

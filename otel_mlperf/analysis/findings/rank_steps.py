@@ -1,8 +1,8 @@
-"""Step times, amounts of data and collective times of each rank, over the steps of all ranks.
+"""Step times, amounts of data and collective times of each rank, over steps that all ranks have.
 
-Only steps that all ranks have are used. Explicit collectives are sections of the category
-communication. DDP's collectives run inside the backward pass, without a section: DDP itself
-measures the time in which its collectives do not overlap with computation.
+Explicit collectives are sections of the category communication. DDP's collectives run inside the
+backward pass, without a section: DDP itself measures the time in which these do not overlap with
+computation.
 
 The rank that arrives last in a collective waits for no other rank, so its time in the collective is
 the time of the exchange. Additional time of other ranks is a wait.

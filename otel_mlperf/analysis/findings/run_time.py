@@ -233,8 +233,7 @@ def _set_up_ns(ledger: Ledger) -> float:
 def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding]:
     """Return the finding of checkpoints, including the program's own work around each checkpoint.
 
-    ``saved`` is the share of the run spent in checkpoints. ``part`` has the same meaning as in
-    ``_finding``.
+    ``saved`` is the share of the run in checkpoints; ``part`` as in ``_finding``.
     """
     around = time_around_checkpoints_ns(numbers) / numbers.summary.duration_ns
     found = _finding("checkpoint", saved + around, "run", numbers.summary, part)
@@ -251,10 +250,7 @@ def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding
 
 
 def _limited_by_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings whose threshold the GPU's idle share exceeds.
-
-    Their gains are limited to that share.
-    """
+    """Return the findings whose threshold the GPU's idle share exceeds, with gains up to that."""
     most = max_possible_gain(numbers)
     return [
         replace(one, gain=one.gain and _at_most(one.gain, most))
@@ -333,10 +329,10 @@ def _collecting_steps(numbers: RunNumbers) -> int:
 def _finding(
     id: str, share: float, of: Literal["step", "run"], summary: Summary, part: float = 1.0
 ) -> list[Finding]:
-    """Return a finding of ``share`` if ``share / part`` exceeds the threshold, otherwise none.
+    """Return a finding of ``share`` if ``share / part`` exceeds the threshold, else none.
 
-    ``of`` states whether ``share`` is a share of a step or of the run. ``part`` is the fraction of
-    the run after set-up, or 1.0.
+    ``share`` is a share of a step or of the run (``of``). ``part`` is the fraction of the run after
+    set-up, or 1.0.
     """
     row = row_of(id)
     if not row.holds(share / part):

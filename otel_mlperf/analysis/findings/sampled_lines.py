@@ -40,7 +40,7 @@ _BLOCKED_IN: Final = "{doing}, most of that time in {call} ({place})"
 def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
     """Return at most one finding each for output, waits and conversions.
 
-    Each finding is that of the rank that loses most time.
+    It is that of the rank that loses most.
     """
     kinds: tuple[Kind, ...] = ("sync_in_loop", "blocked_loop", "conversions")
     return [finding for kind in kinds for finding in _found(numbers, kind)]
@@ -124,8 +124,8 @@ def _around(lines: list[Line], most: Line, rank: StackLines, numbers: RunNumbers
 def _gain(won: float, uncertainty: float, *, has_gpu: bool) -> Gain:
     """Return the gain: from 3/4 of ``won - uncertainty`` up to ``won + uncertainty``.
 
-    The factor is below 1 because some output might be needed. With a GPU it is 1/2, because another
-    call of the loop might wait for the GPU instead.
+    Some output might be needed. With a GPU the factor is 1/2, because another call of the loop
+    might wait for the GPU instead.
     """
     least = _MIN_SAVED_WITH_GPU if has_gpu else _MIN_SAVED
     return Gain(
@@ -141,8 +141,7 @@ def _gain_of_copies(share: float) -> Gain:
 def line_cause(line: Line, rank: StackLines, *, has_gpu: bool) -> Cause | None:
     """Return the most frequent kind among the sampled calls of a line.
 
-    Return None if that kind is unknown or in too few of the line's samples, or if a DataLoader
-    called the line.
+    Return None if that kind is unknown or rare, or if a DataLoader called the line.
     """
     if line.within == "loading":
         return None

@@ -3,17 +3,16 @@
 *Operators on the host* are judged by two figures: the number of operations in the autograd graph of
 a backward pass, and the time of a backward pass while the main thread had a CPU. One operation has
 an overhead of about 5 µs on a current CPU, regardless of its size. Measured durations, including
-computation: 7 µs on one row of 64 numbers, 350 µs in a transformer of 256 dimensions. The model is
-assumed to process items one at a time if the loop calls it many times before one backward pass, if
-many elements are selected one by one, or if each weight is used repeatedly. In that case, larger
-operations are also reported.
+computation: 7 µs on one row of 64 numbers, 350 µs in a transformer of 256 dimensions. Larger
+operations are also reported if the model seems to process items one at a time: the loop calls the
+model many times before one backward pass, selects many elements one by one, or uses each weight
+repeatedly.
 
 *Launches*: a kernel launch costs the host some microseconds, or tens of microseconds including
 Python and autograd. If kernels are shorter, the host determines the time of forward, backward and
 optimizer, and the GPU idles in between. A CUDA graph launches all work in one call, so those
 sections last only as long as the GPU works. Their share of a step is then at most the GPU
-utilization, which includes all GPU work. Therefore the gain is at least their current share minus
-the utilization.
+utilization. Therefore the gain is at least their current share minus the utilization.
 """
 
 from __future__ import annotations
@@ -114,10 +113,7 @@ class _Single(NamedTuple):
 
     @property
     def least(self) -> float:
-        """Return the minimum overhead share of a finding.
-
-        It is infinity if there is no sign that items are processed one at a time.
-        """
+        """Return the minimum overhead share of a finding; infinity without signs of a loop."""
         if self.selects >= _SELECTS:
             return _MIN_SHARE_SELECTED
         is_loop = self.calls >= _CALLS or self.reuse >= _REUSED
@@ -135,9 +131,9 @@ class _Single(NamedTuple):
 
 
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank whose operations are too small; otherwise none.
+    """Return one finding for the first rank whose operations are too small, else none.
 
-    If the run uses a GPU, return the finding of ``find_launches`` instead.
+    If a GPU is used, return that of ``find_launches``.
     """
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps
@@ -245,10 +241,9 @@ def _finding(
 def _gain(share: float, computing: float, *, is_single: bool) -> Gain:
     """Return the share of a step that larger operations save.
 
-    ``computing`` is the share of a step in both passes, ``share`` the part of ``computing`` that is
-    overhead. If ``is_single`` (items are processed one at a time), both passes are mostly overhead.
-    Otherwise, the saving is the overhead and a part of the computation, which is faster in larger
-    operations.
+    ``computing`` is the share of a step in both passes, ``share`` the part of it that is overhead.
+    Single items are mostly overhead. Otherwise, larger operations save the overhead and a part of
+    the computation.
     """
     if is_single:
         return Gain(low=_MIN_SAVED_OF_SINGLE * computing, high=computing)

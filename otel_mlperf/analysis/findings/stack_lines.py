@@ -1,6 +1,6 @@
 """Stack samples of the main thread in steps, by line of the user's program and called function.
 
-A line is an *own* line if no library called it and if most of its samples are outside torch calls.
+*Own* lines are not called by a library, and most of their samples are outside torch calls.
 """
 
 from __future__ import annotations
@@ -83,9 +83,8 @@ class StackLines:
     def own_lines(self) -> list[Line]:
         """Return the lines that no library called and that were mostly sampled outside torch calls.
 
-        Two kinds of samples also count as outside: samples outside any call, because iteration over
-        a tensor runs in torch without a call in the line, and samples in a builtin that formats a
-        tensor.
+        Samples outside any call count as outside: iteration over a tensor runs in torch, but the
+        line contains no call. So do samples in a builtin that formats a tensor.
         """
         return [
             line
@@ -97,8 +96,8 @@ class StackLines:
     def own_parts(self) -> list[list[Line]]:
         """Return own lines grouped by function.
 
-        If a function also has lines that are not own, as a training loop has, each of its own lines
-        forms a separate group.
+        If a function also has lines that are not own, such as a training loop, each own line is a
+        group.
         """
         own = self.own_lines()
         loops = {(line.file, line.function) for line in self.calls if line not in own}
@@ -177,9 +176,8 @@ def most_uncovered(numbers: RunNumbers) -> Costliest | None:
 def costliest_outside(numbers: RunNumbers, metric: names.Metric) -> tuple[float, str]:
     """Return the share of a function that costs much time outside steps, and its costliest line.
 
-    ``metric`` selects samples between steps or before the first step. The result is the costliest
-    function of the first rank on which that function has over a quarter of the samples. If there is
-    no such rank, return 0.0 and an empty text.
+    ``metric`` selects samples between steps or before the first step. The first rank with a
+    function of over a quarter of its samples counts; without one, return 0.0 and an empty text.
     """
     for lines in read_stack_lines(numbers.store, metric=metric):
         parts = lines.own_parts()
@@ -210,8 +208,7 @@ def read_stack_lines(
 ) -> list[StackLines]:
     """Return the stack samples of each rank that has at least ``_MIN_SAMPLES`` samples.
 
-    The weight of own lines is raised until their share is at least ``uncovered``, the untracked
-    share of a step.
+    Own lines are weighted by ``lift_own_lines(uncovered)``.
     """
     ranks: dict[int, StackLines] = {}
     for rank, labels, samples in store.rows(_SAMPLES, name=metric.name):

@@ -101,7 +101,7 @@ def _wait_correction(numbers: RunNumbers, series: StepSeries, third: int) -> flo
 
 
 def _series(numbers: RunNumbers) -> StepSeries | None:
-    """Return the steps of the main phase that are to be evaluated; None if these are too few.
+    """Return the steps of the main phase to evaluate; None if these are too few.
 
     With a GPU, steps in which the host runs ahead and steps near profiler windows are excluded.
     """

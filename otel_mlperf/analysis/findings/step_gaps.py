@@ -44,8 +44,8 @@ _AROUND: Final = f"""WITH {GAPS},
 def time_around_checkpoints_ns(numbers: RunNumbers) -> float:
     """Return the time in ns that a rank spends on work around its checkpoints outside steps.
 
-    The result is the number of checkpoints times the median of that work in gaps that contain no
-    other spans; 0.0 if there are too few such gaps.
+    The result is the number of checkpoints times the median of that work in gaps without other
+    spans; 0.0 if such gaps are too few.
     """
     summary = numbers.summary
     saved = sum(one.count or 0 for one in summary.outside if one.name == names.SPAN_CHECKPOINT)

@@ -107,8 +107,8 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
     """Return the excess in ns by rank and section, without waits for other ranks.
 
     Before its forward pass, DDP synchronizes the buffers of all ranks, such as those of batch
-    norms. If ``may_wait_in_forward``, a rank with most of its excess in the forward pass might wait
-    there for a late rank. Such a rank is omitted, unless its total excess is the largest.
+    norms. Therefore a rank with most excess in the forward pass might only wait for a late rank. If
+    ``may_wait_in_forward``, such ranks are omitted, except the rank with the largest excess.
     """
     categories = {section.name: section.category for section in steps.rows}
     own = {}
@@ -141,9 +141,9 @@ def _own(steps: StepFigures, *, may_wait_in_forward: bool) -> dict[int, dict[str
 def _certainty(more_ns: Mapping[str, float], categories: Mapping[str, str]) -> int:
     """Return the certainty that a rank's excess is the rank's own work: 0 (uncertain), 1 or 2.
 
-    Ranks that step together take equally long: if one rank works longer, another rank waits.
-    Therefore the longest section decides: 0 for untracked time, which might contain a collective, 1
-    for a section of the category ``other``, 2 for a section of another category.
+    If one of the ranks, which step together, works longer, another rank waits. Therefore the
+    longest section decides: 0 for untracked time (which might contain a collective), 1 for the
+    category ``other``, 2 for other categories.
     """
     most = _longest(more_ns)
     if most == UNTRACKED:
@@ -194,8 +194,8 @@ def _gain(
 
     All ranks' steps take equally long, because the other ranks wait in the backward pass for this
     rank's excess ``more_ns``. An excess in its own backward pass adds to that wait, but is unknown:
-    between zero and the relative excess of the forward pass. If the CPU excess ``moved`` is known,
-    its work determines the gain within these limits, because waiting ranks do no work.
+    between zero and the relative excess of the forward pass. If CPU work (``moved``) is known, it
+    decides within these limits, because waiting ranks do no work.
     """
     least = most = sum(more_ns.values()) / steps.mean_ns
     most += _hidden_ns(rank, more_ns, steps) / steps.mean_ns

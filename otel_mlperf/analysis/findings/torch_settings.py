@@ -4,15 +4,15 @@
 which synchronizes with a GPU. Measured cost on two machines: 56 to 158 µs per operation, more for
 deeper calls.
 
-*Float32 products*: without TF32, matrix products on a device with tensor cores take longer by the
-ratio of its peaks for the two types. Work around the products also becomes faster in a smaller
-type. There is no gain if the host sets the pace. A gain that exceeds the time of forward and
-backward passes is discarded, because the products were miscounted.
+*Float32 products*: without TF32, matrix products take longer by the ratio of the peaks of a device
+with tensor cores. Work around the products also becomes faster in a smaller type. There is no gain
+if the host sets the pace. A gain that exceeds the time of forward and backward passes is discarded
+as miscounted.
 
 *Repeated compilation*: torch.compile compiles a graph on its first call, and again for a batch of
 another size, such as the last batch of an epoch. Up to three compiling steps after the first are
-usual. If batch sizes vary throughout, or a second shape follows the first immediately, fewer than
-three are also avoidable.
+usual. If batch sizes vary throughout, or a second shape follows the first immediately, fewer are
+also avoidable.
 """
 
 from __future__ import annotations
@@ -77,11 +77,7 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
 
 
 def find_full_precision(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for the first rank that would save enough time with TF32.
-
-    TF32 makes matrix products of float32 values faster. Only ranks whose GPU sets the pace are
-    evaluated.
-    """
+    """Return one finding for the first rank whose float32 products would be much faster in TF32."""
     steps, row = numbers.summary.steps, row_of("full_precision")
     counted = _per_step(numbers, names.GRAPH_FLOAT32)
     if steps is None or not counted:
@@ -118,8 +114,8 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
 def _per_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:
     """Return, by rank, the latest value of ``metric`` times the number of backward passes per step.
 
-    The result is empty if steps are too few or if no value is above 0. A rank without sections of
-    backward passes is assumed to have one pass per step.
+    The result is empty if steps are too few or all values are 0. Without sections of backward
+    passes, one pass per step is assumed.
     """
     steps, latest = numbers.summary.steps, numbers.latest(metric)
     if steps is None or steps.count < _MIN_STEPS or not any(latest.values()):

@@ -53,7 +53,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
     """Return the live state of each running rank on this node, by rank.
 
-    Ranks of other users are omitted. ``now_ns`` is the current Unix time.
+    Ranks of other users are omitted. ``now_ns`` is the Unix time.
     """
     by_rank: dict[int, Looked] = {}
     for path in journals_in(*_folders(run)):
@@ -74,7 +74,7 @@ def look(run: RunFolder, now_ns: int) -> dict[int, Looked]:
 def published(run: RunFolder, now_ns: int) -> PublishedNow | None:
     """Return the readings and warnings that the agent on this node published last.
 
-    Return None if the agent has published no readings. ``now_ns`` is the current Unix time.
+    Return None if it has published no readings. ``now_ns`` is the Unix time.
     """
     shift_ns = now_ns - time.monotonic_ns()
     for folder in _folders(run):
@@ -135,10 +135,7 @@ def _innermost(journal: JournalReader, entries: dict[int, list[Any]]) -> tuple[s
 
 
 def _steps(entries: dict[int, list[Any]], rows: Rows, shift_ns: int) -> tuple[str, list[StepSeen]]:
-    """Return a phase and its last steps: training, else the phase of the newest step.
-
-    The phase is empty if there are no steps.
-    """
+    """Return a phase and its last steps: training, else the phase of the newest step."""
     sections = rows_of_kind(rows, Kind.SECTION)
     of_step = np.isin(sections["name"], _numbers(entries, names.STEP))
     own = sections[of_step & (sections["span"] == sections["root"])]

@@ -46,8 +46,8 @@ def read_annotated(
 ) -> StepFindings | None:
     """Return the annotated step ``number``; None if no trace has annotated steps.
 
-    If ``number`` is None, return the longest step. Only traces of ``rank`` are read (None: of all
-    ranks). If ``operators``, sections include profiled operators.
+    If ``number`` is None, return the longest step. ``rank`` None means all ranks. If ``operators``,
+    sections include profiled operators.
 
     Raises:
         NoSuchStep: no trace contains that step.

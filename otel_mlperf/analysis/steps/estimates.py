@@ -48,9 +48,8 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 def estimate_mean(times: Times, trimmed: float = 0.0) -> Estimate:
-    """Return a trimmed mean with its standard error.
+    """Return a mean with its standard error; the ``trimmed`` share is excluded at either end.
 
-    The shortest and the longest values, a share of ``trimmed`` each, are excluded from the mean.
     ``times`` must be in the order of measurement, and must not be empty.
     """
     count = len(times)
@@ -153,8 +152,7 @@ def _long_run_variance(values: Times, length: int) -> float:
 def _freedom(first: float, blocks: float, second: float, other_blocks: float) -> float:
     """Return the degrees of freedom of a difference of two means, after Welch.
 
-    ``first`` and ``second`` are the relative errors of the means, ``blocks`` and ``other_blocks``
-    their numbers of blocks.
+    ``first`` and ``second`` are the relative errors of the means.
     """
     if not first and not second:
         return math.inf

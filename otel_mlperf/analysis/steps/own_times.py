@@ -132,10 +132,7 @@ def read_own_times(store: Store, phase: str, first: int, chosen: int) -> OwnTime
 def _pieces(
     store: Store, phase: str, first: int
 ) -> Iterator[tuple[int, _Place, _Sums, NDArray[np.int64]]]:
-    """Yield rank, section, sums and the time in each step.
-
-    One tuple is yielded for each range of steps, rank and section.
-    """
+    """Yield rank, section, sums and the time in each step, for one range of steps at a time."""
     values: dict[str, Any] = {"phase": phase, "first": first}
     ((failed,),) = store.rows(_FAILED, **values)
     for low, high in step_ranges(store, first):

@@ -53,9 +53,8 @@ def read_step(
     """Return the step that the user's program numbered ``number``, on ``rank`` or on every rank.
 
     If the number was reused, return the newest step. If ``number`` is None, return the slowest step
-    with spans. ``phase`` None means the main phase. If ``operators``, the spans of a profiled step
-    include operators. If a run has no recorded steps, as in imported traces, return a step from a
-    profiler's annotations.
+    with spans. If ``operators``, the spans of a profiled step include operators. If a run has no
+    recorded steps, as in imported traces, return a step from a profiler's annotations.
 
     Raises:
         NoSuchStep: the phase, or the rank, has no step ``number``.

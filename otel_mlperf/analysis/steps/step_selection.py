@@ -53,11 +53,10 @@ def select(
     numbers: tuple[int, int] | None = None,
     rank: int | None = None,
 ) -> Selected:
-    """Return the selection of the steps from number ``numbers[0]`` to number ``numbers[1]``.
+    """Return the selection of steps ``numbers[0]`` to ``numbers[1]``; None: the whole run.
 
-    If ``numbers`` is None, the whole run is selected. A step includes everything in the step's
-    trace, also events of a profiler window. Numbers refer to training steps; without training, to
-    steps of the first phase.
+    A step includes everything in the step's trace, also events of a profiler window. Numbers refer
+    to training steps; without training, to steps of the first phase.
 
     Raises:
         NoSuchRun: no process or record of rank ``rank`` is known.
@@ -108,10 +107,7 @@ def nearby_steps(store: Store, phase: str, number: int) -> list[int]:
 def no_such_step(
     store: Store, run: RunFolder, number: int | None, phase: str, rank: int | None
 ) -> str:
-    """Return the error message for a missing step, with the known steps.
-
-    ``number`` None means that any sampled step was requested.
-    """
+    """Return the error message for a missing step (``number`` None: any sampled step)."""
     which = f"{phase} step {number}" if number is not None else f"a sampled {phase} step"
     tried = f"looking for {which} of run {run.short_id}"
     tried += f" on rank {rank}" if rank is not None else ""

@@ -140,10 +140,9 @@ def read_steps(store: Store, phase: str, warm_up: WarmUp | None) -> StepFigures:
 
 
 def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Slowest | None:
-    """Return the slowest step, without the warm-up, and the section with most of the step's time.
+    """Return the slowest step after the warm-up, and the section with most of the step's time.
 
-    Steps that a profiler slowed down are used only if there are no other steps, failed steps only
-    if all steps failed.
+    Steps that a profiler slowed down count only if there are no other steps.
     """
     values = {"phase": steps.phase, "first": 1 if warm_up else 0, "profiled": PROFILED}
     profiled = "coalesce(kept, '') = $profiled"
@@ -186,9 +185,9 @@ def read_slowest(store: Store, steps: StepFigures, warm_up: WarmUp | None) -> Sl
 def per_second(column: str) -> str:
     """Return the SQL of the rate per second of ``column``, summed over all ranks.
 
-    All ranks step together. Therefore the rate is the sum of all known values divided by the time
-    of all steps of one rank. That time includes steps without samples, because such steps update
-    again for the same batch.
+    Because ranks step together, this is the sum of all known values divided by the time of all
+    steps of one rank. That time includes steps without samples, because such steps update again for
+    the same batch.
     """
     return f"sum({column}) * 1e9 / sum(duration_ns) * count(DISTINCT rank)"
 

@@ -1,8 +1,8 @@
 """Step times of each epoch, and memory peaks up to the epoch's end.
 
-An epoch's span contains the peaks that the process read at the epoch's end. Without such a span,
-readings up to some seconds after the epoch's end are used. If readings after the start of the next
-epoch are higher than all earlier ones, the peak is unknown.
+An epoch's span contains the peaks that the process read at the epoch's end. Without such a span, a
+peak is known only if readings shortly after the epoch's end are not higher in the next epoch than
+before.
 """
 
 from __future__ import annotations

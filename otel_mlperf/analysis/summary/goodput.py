@@ -98,11 +98,7 @@ def _imports(store: Store) -> dict[Key, int]:
 
 
 def _repeated_from(store: Store, lives: Iterable[list[Life]]) -> dict[Key, int]:
-    """Return by process the lowest training step number at which a later process started.
-
-    From that number upward, the process's steps were repeated and are lost. A process without a
-    later process of its rank is not in the result.
-    """
+    """Return by process the lowest training step number of the later processes of its rank."""
     first = {
         (rank, restart): number
         for rank, restart, number in store.rows(
@@ -151,10 +147,9 @@ def _add_steps(store: Store, lives: dict[Key, Life], repeated: dict[Key, int]) -
 def _some_steps(
     store: Store, repeated: dict[Key, int], low: int, high: int
 ) -> list[tuple[int, int, str, bool, int, int, int, int, int]]:
-    """Return sums over the steps with ``low <= n < high``, by process, phase and "is lost".
+    """Return sums over the steps ``low <= n < high``, by process, phase and whether they are lost.
 
-    A row contains rank, restart, phase, "is lost", the start of the first step, and the sums in the
-    order of ``StepSums``.
+    Each row also has the start of its first step, before the sums.
     """
     return store.rows(
         "WITH again AS (SELECT unnest($ranks) AS rank, unnest($restarts) AS restart, "
@@ -286,8 +281,7 @@ def _without_excess(spent: Counter[str]) -> Counter[str]:
 def _kind_of(section: OutsideSection, by_path: dict[str, OutsideSection], first: int | None) -> str:
     """Return the kind of a section's time: its own, or that of the innermost enclosing section.
 
-    If no enclosing section has a kind, time before ``first``, the start of the first step, is
-    set-up, and other time is of the kind *other*.
+    If none has a kind, the time is set-up before the first step (``first``), otherwise *other*.
     """
     path = section.path
     while path:

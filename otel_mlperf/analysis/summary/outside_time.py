@@ -132,8 +132,7 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
     """Return the section at ``path``, or None.
 
-    If ``beside``, sections of other threads take precedence over those of the main thread, which
-    can also enclose the sections of a forked child.
+    If ``beside``, the fallback is the main thread, where a forked child's parent can be.
     """
     return by_path.get((path, beside)) or by_path.get((path, False))
 
@@ -163,11 +162,11 @@ def entries(nodes: list[Node], phase: str) -> Iterator[Node]:
 def outside_steps(
     store: Store, nodes: list[Node], phase: str, processes: Processes, total_ns: float
 ) -> list[OutsideShare]:
-    """Return the breakdown of the time outside the steps of ``phase``, longest first.
+    """Return the breakdown of ``total_ns``, the time outside the steps of ``phase``, longest first.
 
-    ``total_ns`` is the whole of that time. All times are means per rank. The entry for set-up is
-    the untracked time before the first step; the last entry is all other untracked time. Steps of
-    other phases that no section contains are listed by phase.
+    Times are means per rank. The entry for set-up is the untracked time before the first step; the
+    last entry is all other untracked time. Steps of other phases that no section contains are
+    listed by phase.
     """
     named = list(entries(nodes, phase))
     ranks = processes.ranks
@@ -201,10 +200,10 @@ def outside_ns(store: Store, phase: str, processes: Processes) -> float:
 
 
 def _other_steps(store: Store, named: list[Node], phase: str) -> dict[str, tuple[int, int]]:
-    """Return time and number of steps by phase, for other phases whose steps are in no section.
+    """Return time and number of steps by phase, for other phases whose steps no section contains.
 
-    ``named`` are the sections. A section with the name of a phase counts as containing the steps of
-    that phase, because earlier versions did not declare phases.
+    A section with the name of a phase counts as containing the steps of that phase, because earlier
+    versions did not declare phases.
     """
     contained = sum((node.steps_ns for node in named), Counter({node.name: 1 for node in named}))
     rows = store.rows(

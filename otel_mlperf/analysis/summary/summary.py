@@ -216,10 +216,7 @@ def _steps_of(store: Store, phase: str) -> tuple[StepFigures, WarmUp | None]:
 
 
 def _count_windows(run: RunFolder, store: Store, rank: int | None) -> int:
-    """Return the number of profiler windows of ``rank`` (None: of all ranks).
-
-    Imported windows and windows whose traces have not been read yet are included.
-    """
+    """Return the number of profiler windows, including imported windows and those not yet read."""
     ((read,),) = store.rows("SELECT count(*) FROM windows")
     return int(read) + len(find_unread(run, store, rank))
 

@@ -149,10 +149,7 @@ def _steps(store: Store, phase: str | None, warm_up: WarmUp | None) -> tuple[Any
 
 
 def _peak(store: Store) -> tuple[float | None, dict[str, str]]:
-    """Return peak FLOP/s and labels of the ranks' device.
-
-    If the peak is unknown or the devices differ, return None and no labels.
-    """
+    """Return peak FLOP/s and labels of the ranks' device; None if unknown or if devices differ."""
     rows = store.rows(
         "SELECT DISTINCT labels, value FROM readings WHERE name = $name AND NOT isnan(value)",
         name=names.FLOPS_PEAK.name,

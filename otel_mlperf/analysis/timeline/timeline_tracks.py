@@ -1,9 +1,8 @@
 """Data types of a timeline: processes, tracks, lanes, slices, instants and points.
 
-If a slice starts later and ends earlier than another slice in its lane, viewers draw it as nested
-in that slice. Therefore a slice shares the parent's lane only if the slice is truly nested.
-Overlapping siblings (tasks, roll-ups) and children that outlive their parent are placed in separate
-lanes.
+Viewers draw a slice as nested in another slice that starts earlier and ends later. Therefore a
+slice shares the parent's lane only if the slice is truly nested. Overlapping siblings (tasks,
+roll-ups) and children that outlive their parent are placed in separate lanes.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ class TimelineTracks:
 
 
 class Placed(NamedTuple):
-    """Lane of a placed slice, and the earlier slices that ended by the start of that slice."""
+    """Lane of a placed slice, and the slices that ended by the start of that slice."""
 
     lane: int
     """Index of the lane of the track, from 0."""
@@ -216,10 +215,10 @@ class Lanes:
     def _elsewhere(
         self, start: int, end: int, is_related: bool, ended: list[tuple[int, int]]
     ) -> int:
-        """Return the number of the first free lane; if no lane is free, a lane is added.
+        """Return the first free lane; if no lane is free, add one.
 
-        A lane without open slices is free. Unless ``is_related`` (the slice's parent is in a lane),
-        a lane is also free if its innermost open slice encloses the slice.
+        A lane is free if no slice is open in it. Unless ``is_related`` (the slice has a parent), a
+        lane whose innermost open slice encloses the slice is also free.
         """
         # First fit: a track has no more lanes than concurrent slices.
         for number, lane in enumerate(self._lanes):
