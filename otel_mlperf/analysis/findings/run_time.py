@@ -250,7 +250,7 @@ def _checkpoints(saved: float, part: float, numbers: RunNumbers) -> list[Finding
 
 
 def _limited_by_gpu(found: list[Finding], numbers: RunNumbers) -> list[Finding]:
-    """Return the findings whose threshold the GPU's idle share exceeds, with gains up to that."""
+    """Return findings whose threshold the GPU's idle share exceeds; limit their gains to it."""
     most = max_possible_gain(numbers)
     return [
         replace(one, gain=one.gain and _at_most(one.gain, most))

@@ -40,7 +40,7 @@ _BLOCKED_IN: Final = "{doing}, most of that time in {call} ({place})"
 def find_sampled_lines(numbers: RunNumbers) -> list[Finding]:
     """Return at most one finding each for output, waits and conversions.
 
-    It is that of the rank that loses most.
+    Each is the finding of the rank that loses most.
     """
     kinds: tuple[Kind, ...] = ("sync_in_loop", "blocked_loop", "conversions")
     return [finding for kind in kinds for finding in _found(numbers, kind)]

@@ -133,7 +133,7 @@ class _Single(NamedTuple):
 def find_small_operators(numbers: RunNumbers) -> list[Finding]:
     """Return one finding for the first rank whose operations are too small, else none.
 
-    If a GPU is used, return that of ``find_launches``.
+    If a GPU is used, return the finding of ``find_launches``.
     """
     summary, row = numbers.summary, row_of("small_operators")
     steps = summary.steps

@@ -75,7 +75,10 @@ def _track(row: dict[str, Any]) -> _Track:
 
 
 def _own_ns(row: dict[str, Any], below: list[dict[str, Any]]) -> int:
-    """Return a span's time in ns without its children on the same track (``below``, by start)."""
+    """Return a span's time in ns without its children on the same track.
+
+    ``below`` contains all children, sorted by start.
+    """
     own, cover = row["end_ns"] - row["start_ns"], CoveredTime(row["start_ns"])
     for child in below:
         if _track(child) != _track(row):

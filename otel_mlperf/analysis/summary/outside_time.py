@@ -132,7 +132,8 @@ def _place(node: Node, around: str, by_path: _ByPath, outermost: list[Node]) -> 
 def _find(path: str, beside: bool, by_path: _ByPath) -> Node | None:
     """Return the section at ``path``, or None.
 
-    If ``beside``, the fallback is the main thread, where a forked child's parent can be.
+    If ``beside``, the fallback is a section of the main thread: it can enclose a forked child's
+    sections.
     """
     return by_path.get((path, beside)) or by_path.get((path, False))
 

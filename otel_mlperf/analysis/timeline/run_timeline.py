@@ -75,7 +75,7 @@ def read_steps(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
 
 
 def read_spans(selected: Selected, tracks: TimelineTracks) -> Iterator[Slice]:
-    """Yield every sampled span by start; of equal starts, longer spans first, parents first."""
+    """Yield every sampled span by start; of equal starts, longer spans and parents first."""
     devices = _devices(selected)
     for rows, range_ in _pieces(selected, "spans"):
         # Read in time ranges like the spans: the pairs of a whole run may not fit in memory.
