@@ -273,7 +273,8 @@ class Loaders:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], LoaderFigures]] = {}
         self._pending: list[tuple[weakref.ref[Any], LoaderFigures]] = []
-        self._due_ns = 0
+        self.due_ns = 0
+        """Monotonic time from which new counts are reported again."""
         self.own_ns = 0
         """Time that the observation itself has cost since the last report, in ns."""
 
@@ -291,10 +292,9 @@ class Loaders:
         return known[1] if known is not None else None
 
     def look(self, now_ns: int) -> None:
-        """Report new counts, at most twice a second."""
-        if now_ns >= self._due_ns:
-            self._due_ns = now_ns + _EVERY_NS
-            self.tell()
+        """Report new counts at ``now_ns``; do not report again in the next half second."""
+        self.due_ns = now_ns + _EVERY_NS
+        self.tell()
 
     def tell(self) -> None:
         """Report new counts now. Iterators that were deleted are reported a last time."""

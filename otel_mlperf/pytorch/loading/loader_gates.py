@@ -128,15 +128,14 @@ class Fetching(Gate):
 
     def _enter(self, subject: Any) -> Any:
         shared = self.shared
-        if shared.thread.collates is not None:
+        thread = shared.thread
+        if thread.collates is not None:
             return None
+        figures = thread.asked
+        if figures is not None:
+            return None if figures.pass_over() else _Fetch(shared, None)
         worker = shared.worker_id()
-        if worker is not None:
-            return _Fetch(shared, worker)
-        figures = shared.thread.asked
-        if figures is None or figures.pass_over():
-            return None
-        return _Fetch(shared, None)
+        return None if worker is None else _Fetch(shared, worker)
 
 
 class _Fetch(Call):
@@ -275,7 +274,9 @@ class Asked(Gate):
 
     def _enter(self, subject: Any) -> Any:
         shared = self.shared
-        figures = shared.loaders.of(subject) if shared.thread.asked is None else None
+        if shared.thread.asked is not None:
+            return None
+        figures = shared.loaders.of(subject)
         return None if figures is None else _Request(shared, subject, figures)
 
 
@@ -285,7 +286,7 @@ class _Request(Call):
     def __init__(self, shared: Shared, iterator: Any, figures: LoaderFigures) -> None:
         self._figures = figures
         self._ready = None if figures.counts is None else _count_ready(iterator)
-        super().__init__(shared)
+        self.shared, self.began_ns = shared, clock()
 
     def __enter__(self) -> None:
         self.shared.thread.asked = self._figures
@@ -298,7 +299,7 @@ class _Request(Call):
         if kind is StopIteration:
             self._figures.ended(self.began_ns, now_ns)
             shared.loaders.tell()
-        else:
+        elif now_ns >= shared.loaders.due_ns:
             shared.loaders.look(now_ns)
 
 

@@ -21,6 +21,7 @@ from otel_mlperf import names
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.instruments.batch_padding import examine_padding
 from otel_mlperf.recorder.stepping.batch_size import count_samples
@@ -104,7 +105,10 @@ class BatchWait(LoopMoment):
                 # The frame above is the woven function, whose code contains the `with`; the batch
                 # is its local variable ``data``.
                 batch = sys._getframe(1).f_locals.get("data")
-                safely(self._count, iterator, batch)
+                try:
+                    self._count(iterator, batch)
+                except Exception as problem:  # noqa: BLE001 - recording never raises
+                    internal_error(problem)
                 # Must come after the count, which is part of the wait.
                 if getattr(iterator, "_num_yielded", 0) == 1:
                     safely(self._pause, iterator, _requester(2, iterator))
@@ -141,7 +145,7 @@ class BatchWait(LoopMoment):
 
     def _count(self, iterator: Any, batch: object) -> None:
         self._loop.batch_received(iterator, count_samples(batch, "auto"), batch)
-        recorder = active()
+        recorder = self._recorder
         if recorder is not None and not self._loop.validation.is_open:
             examine_padding(recorder.kept, recorder.cells, batch)
 

@@ -12,11 +12,9 @@ without a forward is cancelled: the program only read data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import weakref
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
-
-if TYPE_CHECKING:
-    import weakref
 
 
 class _Pass:
@@ -33,15 +31,23 @@ class EpochCount:
         self._reported: int | None = None
         self._passes: WeakKeyDictionary[Any, _Pass] = WeakKeyDictionary()
         """Passes by their iterator."""
+        self._asked: tuple[weakref.ref[Any], _Pass] | None = None
+        """Iterator of the latest request and its pass, which saves the lookup in ``_passes``."""
         self._pass: _Pass | None = None
         self._before: tuple[int | None, _Pass | None, int | None] = None, None, None
         self._is_resumed = False
 
     def ask(self, source: Any) -> None:
         """Note that a training batch is about to be requested from an iterator."""
+        asked = self._asked
+        is_known = asked is not None and asked[0]() is source
         # With persistent workers, all passes share one iterator.
-        if source not in self._passes or getattr(source, "_num_yielded", 1) == 0:
+        is_new_pass = getattr(source, "_num_yielded", 1) == 0
+        if is_known and not is_new_pass:
+            return
+        if is_new_pass or source not in self._passes:
             self._passes[source] = _Pass()
+        self._asked = weakref.ref(source), self._passes[source]
 
     def run_out(self, source: Any) -> None:
         """Note that an iterator has no more batches."""
@@ -62,17 +68,20 @@ class EpochCount:
         ``source``: the iterator that feeds the step; None if the step uses no loader.
         """
         self._before = self._number, self._pass, self._reported
-        of = self._passes.get(source) if source is not None else None
+        of, asked, before = None, self._asked, self._pass
+        if source is not None:
+            is_asked = asked is not None and asked[0]() is source
+            of = asked[1] if asked is not None and is_asked else self._passes.get(source)
         if self._reported is not None:
             self._number, self._reported = self._reported, None
-        elif self._is_new(of) and not self._is_resumed:
+        elif of is not None and of is not before and self._starts_epoch(before):
             self._number = 0 if self._number is None else self._number + 1
-        self._pass = of or self._pass
+        self._pass = of or before
         return self._number
 
-    def _is_new(self, of: _Pass | None) -> bool:
-        before = self._pass
-        if of is None or of is before:
+    def _starts_epoch(self, before: _Pass | None) -> bool:
+        """Return whether a pass starts an epoch after the pass ``before`` (None: no pass)."""
+        if self._is_resumed:
             return False
         return before is None or before.is_over or before.steps > 1
 

@@ -35,18 +35,15 @@ class LoopSource:
         """Forget the iterator, because it feeds no steps."""
         self.reference, self.is_over = None, False
 
-    @property
-    def current(self) -> Any:
-        """Return the iterator; None if there is none, or it was deleted."""
-        return self.reference() if self.reference is not None else None
+    def begin_step(self) -> Any:
+        """Return the iterator of a step that starts; None if there is none, or it was deleted."""
+        iterator = self.reference() if self.reference is not None else None
+        if iterator is None:
+            self.reference = None
+        return iterator
 
     def __contains__(self, source: object) -> bool:
         return self.reference is not None and self.reference() is source
-
-    def forget_deleted(self) -> None:
-        """Forget the iterator if it was deleted. Called at the start of a step."""
-        if self.reference is not None and self.reference() is None:
-            self.reference = None
 
     @property
     def is_there(self) -> bool:
@@ -243,13 +240,13 @@ class InferredStep:
 
     def begin(self, *, is_first: bool = False) -> None:
         """Start a step now. ``is_first``: whether the step's loader has provided no batch yet."""
-        self.source.forget_deleted()
+        source = self.source.begin_step()
         self.is_open = True
         self._left_ns = self._waited = 0
         self.is_after_backward = self.is_doubtful = self.has_failed = False
         self.round.begin()
         self.batches.begin(is_first=is_first)
-        self._sink.begin(self.now_ns, self.epochs.begin_step(self.source.current))
+        self._sink.begin(self.now_ns, self.epochs.begin_step(source))
 
     def begin_with(self, source: Any) -> None:
         """Start a step with a request to ``source``, unless one is open or steps are suspended."""
@@ -267,8 +264,8 @@ class InferredStep:
         self.ended += 1
         self.epochs.end_step()
         content = self.batches.content
-        self.batches.end(len(self.round))
-        if self.batches.content != content:  # one batch belongs to the next step
+        self.batches.end(len(self.round.done))
+        if self.batches.content is not content:  # one batch belongs to the next step
             self._sink.count(self.batches.content)
         self._sink.end(at_ns or min(self._left_ns or self.now_ns, self.now_ns))
 
@@ -310,7 +307,9 @@ class InferredStep:
     @property
     def may_have_skipped(self) -> bool:
         """Return whether the user's program deleted a batch before computing anything from it."""
-        return self.is_open and not self.round.done and self.batches.may_be_skipped
+        batches = self.batches
+        is_possible = batches.untouched and self.is_open and not self.round.done
+        return bool(is_possible) and batches.may_be_skipped
 
     def skip_batches(self) -> None:
         """Cancel the step, because the batches so far were skipped and belong to no step."""
@@ -353,22 +352,20 @@ class InferredStep:
             self.cancel()
         return is_wait
 
-    def compute(self) -> None:
-        """Note a computation that leads to the step's update."""
-        self.batches.compute()
-        self.is_doubtful = False
+    def compute(self, *, is_inside: bool) -> None:
+        """Note a computation that leads to the step's update; it uses all batches received so far.
 
-    def wait(self) -> None:
-        """Count a forward or backward before the step's update; cancel the step after too many."""
-        self._waited += 1
-        if self._waited > _PATIENCE:
-            self.is_idle = True
-            self.cancel()
-
-    def update(self, optimizer: Any) -> None:
-        """Note that an optimizer has updated its parameters, in the current moment."""
-        self.round.add(optimizer)
-        self.is_updating = self.is_open
+        After too many computations without an update, cancel the step. ``is_inside``: whether the
+        computation is part of another moment, and therefore does not count.
+        """
+        self.is_doubtful = self.batches.is_waiting = False
+        if self.batches.untouched:
+            self.batches.untouched = []
+        if self.is_open and not is_inside and not self.round.done:
+            self._waited += 1
+            if self._waited > _PATIENCE:
+                self.is_idle = True
+                self.cancel()
 
     def over(self, at_ns: int) -> None:
         """Note that a moment ended at ``at_ns``; if it updated parameters, the step is complete."""

@@ -34,6 +34,8 @@ class Loop:
         self.step = InferredStep(sink, clock)
         self.depth = 0
         """Number of open moments; inside a moment, no step or validation starts or ends."""
+        self.own_ns = 0
+        """Time that moments have cost since it was last counted as overhead."""
         self.updates = 0
         self.switched_ns = 0
         """Time of a switch to evaluation mode right before the reported moment; 0: none."""
@@ -59,7 +61,8 @@ class Loop:
             return
         dataset = self._data.number_of(data)
         if self._feeds_training(source, dataset, records):
-            self.validation.end()
+            if self.validation.is_open:
+                self.validation.end()
             self._feed(source, dataset)
         else:
             self._other_dataset = dataset
@@ -67,10 +70,11 @@ class Loop:
 
     def _feed(self, source: Any, dataset: int) -> None:
         step = self.step
-        if step.is_updated:
-            step.end_before_batch()
-        elif step.is_open and step.is_abandoned:
-            step.cancel()
+        if step.is_open:
+            if step.round.done:
+                step.end_before_batch()
+            elif step.is_abandoned:
+                step.cancel()
         self._dataset = dataset
         step.epochs.ask(source)
         step.begin_with(source)
@@ -171,10 +175,11 @@ class Loop:
         self.step.is_idle = False
         if self._holders or self.depth:
             return
-        self.validation.end()
+        if self.validation.is_open:
+            self.validation.end()
         if not self.step.is_open:
             self.step.begin()
-        elif optimizer in self.step.round:
+        elif id(optimizer) in self.step.round.done:
             self.step.round.repeat()
             self.step.end()
             self.step.begin()
@@ -182,8 +187,10 @@ class Loop:
     def updated(self, optimizer: Any) -> None:
         """Count an update that has ended, or that a gradient scaler has skipped."""
         self.updates += 1
-        self.step.update(optimizer)
-        if self.step.is_open:
+        step = self.step
+        step.round.add(optimizer)
+        step.is_updating = step.is_open
+        if step.is_open and self._dataset not in self._data.trained:
             self._data.train(self._dataset)
 
     def optimizer_made(self, optimizer: Any) -> None:
@@ -261,13 +268,13 @@ class Loop:
     # -- inference -------------------------------------------------------------------------------
 
     def _feeds_training(self, source: Any, dataset: int, records: bool) -> bool:
-        if not records or self.validation.is_fed_by(source):
+        if not records or (self.validation.is_open and self.validation.is_fed_by(source)):
             return False
         is_untrained = self.step.is_open and self.step.is_doubtful and not self.step.batches.passes
         if is_untrained and source in self.step.source:
             return False
         # A loop may switch back to training only after it has its batch.
-        return self._data.are_trained(dataset) or not self._learners.are_evaluated
+        return dataset in self._data.trained or not self._learners.are_evaluated
 
     def _is_validation(self, module: Any) -> bool:
         if not self.step.is_open or self.step.is_updated:
@@ -277,24 +284,27 @@ class Loop:
 
     def _work(self, module: Any) -> None:
         """Assign a computation for an update to a step; ``module`` is None for a backward pass."""
+        step = self.step
         if not self.depth:
-            if self.validation.is_untried:
-                self._data.train(self._other_dataset)  # its batches are for training after all
-            if self._learners.heard and self._learners.are_teacher_calls(module, self.step.ended):
-                self.validation.take_forwards_back()
-            if self.validation.is_open:
-                self.validation.end()
-            is_another = self.step.round.awaits_first and self.step.round.is_over_for(
-                module, self._learners.is_new, is_fed=self.step.source.is_there
+            if self.validation.is_open or self._learners.heard:
+                self._end_validation_for(module)
+            is_another = step.round.awaits_first and step.round.is_over_for(
+                module, self._learners.is_new, is_fed=step.source.is_there
             )
-            if not self.step.is_open:
+            if not step.is_open:
                 self._begin_step()
             elif is_another:
-                self.step.end()
-                self.step.begin()
-            elif not self.step.round.done:
-                self.step.wait()
-        self.step.compute()
+                step.end()
+                step.begin()
+        step.compute(is_inside=bool(self.depth))
+
+    def _end_validation_for(self, module: Any) -> None:
+        """End the validation, because training goes on with a call of ``module``."""
+        if self.validation.is_untried:
+            self._data.train(self._other_dataset)  # its batches are for training after all
+        if self._learners.heard and self._learners.are_teacher_calls(module, self.step.ended):
+            self.validation.take_forwards_back()
+        self.validation.end()
 
     def _begin_step(self) -> None:
         if not self.step.is_idle:

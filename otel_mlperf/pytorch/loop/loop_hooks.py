@@ -20,7 +20,7 @@ from otel_mlperf import names
 from otel_mlperf.pytorch.loop.backward_gate import BACKWARD_GATE
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
 from otel_mlperf.pytorch.loop.loop_finder import Loop
-from otel_mlperf.pytorch.loop.moments import LoopMoment, OtherWork, safely
+from otel_mlperf.pytorch.loop.moments import LoopMoment, OtherWork, count_own_time, safely
 from otel_mlperf.pytorch.loop.non_training_moments import (
     COLLECTIVES,
     Capture,
@@ -222,6 +222,7 @@ def _finish() -> None:
     recorder = active()
     if recorder is not None:
         _update.others.record(recorder)
+        safely(count_own_time, _loop, recorder)
 
 
 def _switch(*, is_off: bool) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.api.span import active
+from otel_mlperf.recorder.core import recording
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
 from otel_mlperf.recorder.core.name_registry import implied_category
@@ -34,6 +35,7 @@ _get_ident = get_ident
 clock: Final = time.monotonic_ns
 """Clock for the times of moments, in monotonic nanoseconds."""
 _WATCH_TIME: Final = int(Word.WATCH_TIME)
+_REPORT_OWN_NS: Final = 1_000_000
 _OWN_IDS: Final = 2
 """Maximum number of section ids that a moment draws: of a step or validation, and its own."""
 UNSEEN = nullcontext()
@@ -58,6 +60,8 @@ class LoopMoment:
     """Section id drawn at that switch; if the next id follows it, nothing was recorded since."""
     depth: ClassVar[int] = 1
     """Increment of the loop's depth: 0 if steps may start and end inside."""
+    latest: ClassVar[Recorder | None] = None
+    """The active recorder, or None; in a forked child, that of the parent process."""
 
     def __init__(self, name: str, loop: Loop) -> None:
         self.name = name
@@ -88,7 +92,10 @@ class LoopMoment:
         subject, self._subject = self._subject, None
         loop, began_ns = self._loop, self._began_ns
         loop.step.now_ns = began_ns
-        self._recorder = recorder = active()
+        recorder = self.latest
+        if recorder is not None and recorder.is_retired:
+            recorder = active()
+        self._recorder = recorder
         self._first_id = first_id = 0 if recorder is None else recorder.next_id()
         is_next = first_id == LoopMoment.switched_id + 1
         loop.switched_ns = LoopMoment.switched_ns if is_next else 0
@@ -114,7 +121,9 @@ class LoopMoment:
         loop.depth += self.depth
 
     @at_once
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+    def __exit__(  # noqa: C901, PLR0912 - each call would cost
+        self, kind: Any, error: Any, traceback: Any
+    ) -> None:
         try:
             self._left_ns = self._left_ns or clock()
             if self._shut:
@@ -134,18 +143,15 @@ class LoopMoment:
                     self._open_again()
             if loop.step.is_updating or loop.validation.is_open:
                 loop.over(clock())
-            if recorder is not None:
-                self._count_own(recorder, is_section=section is not None)
-
-    def _count_own(self, recorder: Recorder, *, is_section: bool) -> None:
-        left_ns, self._left_ns = self._left_ns, 0
-        try:
-            own_ns = self._own_ns + clock() - left_ns
-            own_ns -= recorder.meta.cost_ns if is_section else 0
-            if left_ns and own_ns > 0 and not recorder.is_retired:
-                recorder.journal.count(_WATCH_TIME, own_ns)
-        except Exception as error:  # noqa: BLE001 - recording never raises
-            internal_error(error)
+            left_ns, self._left_ns = self._left_ns, 0
+            if recorder is not None and left_ns:
+                own_ns = self._own_ns + clock() - left_ns
+                if section is not None:
+                    own_ns -= recorder.meta.cost_ns
+                if own_ns > 0:
+                    loop.own_ns += own_ns
+                    if loop.own_ns > _REPORT_OWN_NS:
+                        safely(count_own_time, loop, recorder)
 
     def _begins(self, subject: Any) -> None:
         self._open(self.name)
@@ -209,6 +215,21 @@ class OtherWork(LoopMoment):
     def _begins(self, subject: Any) -> None:
         self._loop.break_off()
         super()._begins(subject)
+
+
+def count_own_time(loop: Loop, recorder: Recorder) -> None:
+    """Count the time that moments have cost since the last count as overhead of the recorder."""
+    own_ns, loop.own_ns = loop.own_ns, 0
+    if not recorder.is_retired:
+        recorder.journal.count(_WATCH_TIME, own_ns)
+
+
+def _follow(recorder: Recorder | None) -> None:
+    LoopMoment.latest = recorder
+
+
+recording.watchers.append(_follow)
+_follow(recording.unreplaced())
 
 
 def safely(call: Callable[..., object], *arguments: object) -> None:

@@ -164,14 +164,15 @@ class DataSets:
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[Any] | None] = {}
-        self._trained: set[int] = set()
+        self.trained: set[int] = set()
+        """Numbers of the data sets whose batches were for training."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     def __bool__(self) -> bool:
         """Return whether a data set was trained on."""
-        return bool(self._trained)
+        return bool(self.trained)
 
     def number_of(self, data: Any) -> int:
         """Return the number of a data set; it may be reused once the data set is deleted."""
@@ -187,12 +188,8 @@ class DataSets:
     def train(self, number: int) -> None:
         """Note that batches of data set ``number`` are for training."""
         if number in self._known:
-            self._trained.add(number)
-
-    def are_trained(self, number: int) -> bool:
-        """Return whether batches of data set ``number`` were for training before."""
-        return number in self._trained
+            self.trained.add(number)
 
     def _forget(self, number: int) -> None:
         self._known.pop(number, None)
-        self._trained.discard(number)
+        self.trained.discard(number)

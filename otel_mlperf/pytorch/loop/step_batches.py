@@ -74,7 +74,7 @@ class StepBatches:
             if self._next_content is not None:
                 content, self._next_content = self._next_content, content
             self._latest = content
-        self.content = self.content.plus(content)
+        self.content = content if self.content is NOTHING else self.content.plus(content)
 
     @property
     def may_be_skipped(self) -> bool:
@@ -90,12 +90,6 @@ class StepBatches:
         Batches that still exist are kept, because a step may still use them.
         """
         self.untouched = [one for one in self.untouched if one is None or one() is not None]
-
-    def compute(self) -> None:
-        """Note a computation, which uses all batches received so far."""
-        self.is_waiting = False
-        if self.untouched:
-            self.untouched = []
 
     def end(self, optimizers: int) -> None:
         """End the step.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.collective_count import StepCollectives, count_collectives
-from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock, safely
+from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, clock
 from otel_mlperf.pytorch.loop_thread import LoopThread
 from otel_mlperf.recorder.core.faults import internal_error
 from otel_mlperf.recorder.core.interrupts import at_once
@@ -185,7 +185,7 @@ class Backward(LoopMoment):
         self._loop.backward_begins()
         if self._recorder is not None:
             examine_pass(self._recorder.kept, self._recorder.cells, subject)
-        super()._begins(subject)
+        self._open(self.name)
 
 
 class Update(LoopMoment):
@@ -231,7 +231,10 @@ class Update(LoopMoment):
             self._left_ns = clock()
             optimizer = self._optimizers[-1]
             if kind is None and optimizer is not None:
-                safely(self._loop.updated, optimizer)
+                try:
+                    self._loop.updated(optimizer)
+                except Exception as problem:  # noqa: BLE001 - recording never raises
+                    internal_error(problem)
         finally:
             self._optimizers = self._optimizers[:-1]
             if not self._optimizers:
@@ -240,7 +243,7 @@ class Update(LoopMoment):
     def _begins(self, subject: Any) -> None:
         self._loop.update_begins(subject)
         self._few.begins(self._recorder, subject)
-        super()._begins(subject)
+        self._open(self.name)
         if self._recorder is not None and self._loop.step.is_open:
             self.others.count_outside(self._recorder)
 

@@ -41,18 +41,17 @@ def examine_padding(kept: dict[type, Any], cells: Cells, batch: Any) -> None:
     padding = kept.get(_BatchPadding)
     if padding is None:
         padding = kept[_BatchPadding] = _BatchPadding(cells)
-    padding.look(batch)
+    padding.batches += 1
+    if not padding.batches & (padding.batches - 1):
+        padding.examine(batch)
 
 
 class _BatchPadding:
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
-        self._batches = 0
+        self.batches = 0
 
-    def look(self, batch: Any) -> None:
-        self._batches += 1
-        if self._batches & (self._batches - 1):
-            return
+    def examine(self, batch: Any) -> None:
         try:
             found = count_padding(batch)
             if found is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Literal
@@ -15,6 +16,7 @@ _MAX_PARTS = 8
 # Tuples, because evaluating a union (``int | float``) at each check costs 0.2 µs.
 _CONTAINERS = (list, tuple, Mapping)
 _NUMBERS = (int, float)
+_shape = operator.attrgetter("shape")
 
 
 def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], int]) -> int | None:
@@ -27,6 +29,13 @@ def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], i
     """
     if samples == "auto":
         try:
+            # Most batches are a flat container of tensors: no recursion is needed.
+            parts: Any = batch.values() if batch.__class__ is dict else batch
+            if parts is not batch or batch.__class__ is tuple or batch.__class__ is list:
+                for part in parts:
+                    if shape := getattr(part, "shape", None):
+                        return int(shape[0])
+                    break
             return _leading(batch, _DEPTH)
         except Exception as error:  # noqa: BLE001 - shapes of foreign objects
             raise_foreign(error)
@@ -59,6 +68,13 @@ def count_elements(batch: Any) -> int | None:
     result is None if the batch contains neither.
     """
     try:
+        parts: Any = batch.values() if batch.__class__ is dict else batch
+        is_flat = parts is not batch or batch.__class__ is tuple or batch.__class__ is list
+        if is_flat and 0 < len(parts) <= _MAX_PARTS:
+            try:
+                return int(max(map(math.prod, map(_shape, parts))))
+            except (AttributeError, TypeError) as error:  # a part that is no tensor
+                raise_foreign(error)
         return _largest(batch, _DEPTH)
     except Exception as error:  # noqa: BLE001 - shapes of foreign objects
         raise_foreign(error)

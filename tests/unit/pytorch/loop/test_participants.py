@@ -99,13 +99,13 @@ def test_data_set_that_is_gone_says_nothing_of_another():
     number = data.number_of(first)
     data.train(number)
     assert data
-    assert data.are_trained(number)
+    assert number in data.trained
     del first
 
     assert not data
     assert len(data) == 0
     data.train(number)
-    assert not data.are_trained(number)
+    assert number not in data.trained
 
 
 def test_round_waits_for_an_optimizer_that_was_made():
