@@ -18,47 +18,13 @@ The training process only writes to shared memory; the agent, a background proce
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from otel_mlperf.errors import ConfigError, JournalError, OtelMlperfError, RunActive
-from otel_mlperf.integrations import torch_watches as _torch_watches  # noqa: F401 - looks at each run
-from otel_mlperf.integrations.switch import integrate
 from otel_mlperf.names import VERSION as _VERSION
-from otel_mlperf.pytorch.gpu_time import stamp_switch as _gpu_time  # noqa: F401 - looks at each run
-from otel_mlperf.pytorch.loop import collective_count as _collectives  # noqa: F401 - looks at each run
-from otel_mlperf.pytorch.memory import mps_memory as _mps_memory  # noqa: F401 - looks at each run
-from otel_mlperf.pytorch.memory.allocator_snapshot import memory_snapshot
-from otel_mlperf.pytorch.memory.cuda_memory import cuda_memory
-from otel_mlperf.pytorch.operations.batch_size_search import find_batch_size
-from otel_mlperf.pytorch.operations.model_work import model_work
-from otel_mlperf.pytorch.windows.profile_call import torch_profile
-from otel_mlperf.pytorch.windows.trace_handler import trace_handler
-from otel_mlperf.recorder.api.block import Block as Span
-from otel_mlperf.recorder.api.callbacks import (
-    on_phase,
-    on_step_begin,
-    on_step_end,
-    on_warning,
-    remove_callback,
-)
-from otel_mlperf.recorder.api.epochs import epoch, epochs, phase
-from otel_mlperf.recorder.api.file_watch import watch_files
-from otel_mlperf.recorder.api.instruments import counter, gauge, histogram
-from otel_mlperf.recorder.api.log_ids import log_ids
-from otel_mlperf.recorder.api.memory import Memory, memory
-from otel_mlperf.recorder.api.memory_growth import MemoryPoint, memory_growth, memory_point
-from otel_mlperf.recorder.api.readings import Readings, readings
-from otel_mlperf.recorder.api.request import request
-from otel_mlperf.recorder.api.span import span
-from otel_mlperf.recorder.api.start import start, stop
-from otel_mlperf.recorder.api.step import log, mark_step, step
-from otel_mlperf.recorder.api.steps import steps
-from otel_mlperf.recorder.api.timed import timed
-from otel_mlperf.recorder.lifecycle.run import Run
-from otel_mlperf.settings.config import Config
 from otel_mlperf.upper_parts import register_upper as _register_upper
 
 if _TYPE_CHECKING:
     from otel_mlperf.analysis.run.stored_run import RunTable, StoredRun, read_run
     from otel_mlperf.journal.bulletin import RunWarning
+    from otel_mlperf.public import *
     from otel_mlperf.recorder.lifecycle.section_stats import SectionStats, Stats
     from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth
 
@@ -129,6 +95,7 @@ _register_upper(
     read_hot="otel_mlperf.report.hot_table",
     render_run="otel_mlperf.report.notebook",
     run_in_thread="otel_mlperf.agent.lifecycle.agent_process",
+    watch_runs="otel_mlperf.public",
 )
 
 _LATER = {
@@ -145,8 +112,13 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    if name in _LATER:
-        import importlib
+    """Import a public name at its first access: a command that reads runs needs none of them."""
+    import importlib
 
+    if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    public = vars(importlib.import_module(f"{__name__}.public"))
+    globals().update((known, public[known]) for known in __all__ if known not in _LATER)
+    return public[name]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Final, Literal
 
-Name = Literal["join", "no_summary", "read_hot", "render_run", "run_in_thread"]
+Name = Literal["join", "no_summary", "read_hot", "render_run", "run_in_thread", "watch_runs"]
 _PLACES: Final[dict[str, str]] = {}
 
 

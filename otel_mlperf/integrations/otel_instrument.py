@@ -38,9 +38,9 @@ class Instrumentor:
 
     def uninstrument(self, **_: Any) -> None:
         """End the run of this process."""
-        import otel_mlperf
+        from otel_mlperf.recorder.api.start import stop
 
-        otel_mlperf.stop()
+        stop()
 
     def instrumentation_dependencies(self) -> tuple[str, ...]:
         """Return no dependencies, because frameworks that are missing are simply not recorded."""

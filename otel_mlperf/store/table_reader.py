@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     import duckdb
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from otel_mlperf.store.parts import TablePart
 
@@ -256,6 +257,19 @@ def load_duckdb() -> None:
         if lack := shortage(room_here(), TABLES_BYTES):
             raise StoreError(f"loading DuckDB, which reads the tables: {lack}")
         importlib.import_module("duckdb")
+
+
+def as_numpy(array: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Return an Arrow array of numbers without nulls as a NumPy array.
+
+    The array's own ``to_numpy`` would import pandas wherever it is installed, which takes longer
+    than most queries.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return np.from_dlpack(whole)
 
 
 def time_ranges(

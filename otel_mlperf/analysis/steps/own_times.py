@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf.analysis.steps.step_ranges import step_ranges
+from otel_mlperf.store.table_reader import as_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +142,7 @@ def _pieces(
             place = _Place(row["name"], row["aggregate"], row["beside"], row["wait"])
             more = _Sums(row["category"], row["steps"], row["own"], row["since"])
             # Remains an Arrow array: a Python object per step would cost a hundred bytes.
-            yield row["rank"], place, more, table.column("each")[i].values.to_numpy()
+            yield row["rank"], place, more, as_numpy(table.column("each")[i].values)
 
 
 def _of_all(

@@ -13,6 +13,7 @@ import numpy as np
 
 from otel_mlperf.analysis.steps.step_ranges import step_ranges
 from otel_mlperf.analysis.steps.step_shares import PROFILED
+from otel_mlperf.store.table_reader import as_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def read_section_series(store: Store, phase: str, *, has_warm_up: bool) -> list[
     """
     values = _values(phase, has_warm_up)
     steps = store.arrow(_NUMBERED, **values)
-    places, ranks = steps["place"].to_numpy(), steps["ranks"].to_numpy()
+    places, ranks = as_numpy(steps["place"]), as_numpy(steps["ranks"])
     found: dict[str, _Section] = {}
     for low, high in step_ranges(store, values.pop("first")):
         table = store.arrow(_SECTIONS, **values, low=low, high=high)
@@ -100,8 +101,8 @@ def read_section_series(store: Store, phase: str, *, has_warm_up: bool) -> list[
             section.category = min(section.category, row["category"])
             section.steps += row["steps"]
             section.since_ns += row["since"]
-            at = np.searchsorted(places, table["place"][i].values.to_numpy())
-            section.own_ns[at] = table["own"][i].values.to_numpy()
+            at = np.searchsorted(places, as_numpy(table["place"][i].values))
+            section.own_ns[at] = as_numpy(table["own"][i].values)
     ordered = sorted(found.items(), key=lambda item: (item[1].since_ns / item[1].steps, item[0]))
     return [
         SectionSeries(name, section.category, section.own_ns / ranks) for name, section in ordered

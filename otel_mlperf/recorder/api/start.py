@@ -22,6 +22,7 @@ from otel_mlperf.recorder.lifecycle.run_identity import (
     script_name,
 )
 from otel_mlperf.settings.load_config import load_config
+from otel_mlperf.upper_parts import upper
 
 if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run_identity import Identity
@@ -72,6 +73,7 @@ def start(
     """
     global _current
     note_start()
+    upper("watch_runs")()
     settings = load_config(config, overrides)
     if name is not None and not isinstance(name, str):
         raise ConfigError(f"start(): name is {name!r:.40}, expected a text")
