@@ -27,6 +27,7 @@ from otel_mlperf.pytorch.operations.batch_size_search import find_batch_size as 
 from otel_mlperf.pytorch.operations.model_work import model_work as model_work
 from otel_mlperf.pytorch.windows.profile_call import torch_profile as torch_profile
 from otel_mlperf.pytorch.windows.trace_handler import trace_handler as trace_handler
+from otel_mlperf.recorder.api.block import Block as Span  # noqa: F401 - public
 from otel_mlperf.recorder.api.callbacks import (
     on_phase as on_phase,
 )

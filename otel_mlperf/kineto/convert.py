@@ -93,7 +93,7 @@ class Conversion:
 
     @cached_property
     def numbers(self) -> WindowNumbers:
-        """Exact totals of the window, computed on first access because spans do not need them."""
+        """Exact totals of the window, computed on first access, because spans do not need them."""
         return count(
             self.trace,
             self.links,

@@ -1,4 +1,4 @@
-"""Lookup of the loader that ``module:loader`` names, and its copies with other settings."""
+"""Find the loader named by ``module:loader``, and create copies of it with other settings."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 An encoded span consists of a *head* and a *tail* (``span_content``). The tail contains the span's
 name and constant attributes, and is encoded once for all rows that share it. Heads have the same
-size in all rows, so that NumPy fills all heads together, as one structured array. The fixed size is
-valid protobuf: numbers are padded with continuation bytes, and a root span, which has no parent
-field, contains its span id twice. Spans of equal size form one matrix. The cost is a few copies of
-memory, without a Python object per span.
+size in all rows, so that NumPy fills all heads together, as one structured array. They are valid
+protobuf in spite of that: numbers are padded with continuation bytes, and a root span repeats its
+span id in the place of the missing parent. Spans of equal size form one matrix. This costs a few
+copies of memory, but no Python object per span.
 """
 
 from __future__ import annotations

@@ -279,9 +279,9 @@ def difference_text(time: TimeChange) -> str:
 
 
 def usual_note(time: TimeChange) -> str:
-    """Return `` (trimmed mean)`` if the change of the usual times deviates from that of the means.
+    """Return `` (trimmed mean)`` if means and trimmed means change differently, else no text.
 
-    Otherwise the text is empty.
+    The trimmed means are the ones that the comparison shows.
     """
     if time.by != "usual" or time.usual is None or not time.before_ns or time.after_ns is None:
         return ""

@@ -235,7 +235,7 @@ class WandbRecords:
         self._record = Record
 
     def about(self, run_id: str, where: Mapping[str, str], facts: RunFile) -> list[bytes]:
-        """Encode the facts of the run, for the start of a file and after each change.
+        """Encode the facts of the run, written at the start of a file and after each change.
 
         ``where`` contains the W&B entity, project and group, each of which can be empty.
         """

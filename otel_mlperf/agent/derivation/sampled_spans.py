@@ -42,7 +42,7 @@ _PATIENCE: Final = 20
 def sample_steps(
     ended: Sequence[EndedStep], policy: Policy, rank: RankState, state: JournalState
 ) -> list[EndedStep]:
-    """Decide for each ended step whether it is sampled; return the steps with ``kept`` set.
+    """Decide for each ended step whether it is sampled; return all, with the reason in ``kept``.
 
     The steps are moved from ``state.roots`` to ``state.ended``. ``ended`` must be sorted by end,
     because each step is compared with earlier steps.

@@ -17,7 +17,7 @@ _GLANCE_S: Final = 0.02
 
 
 class Spiller(threading.Thread):
-    """Thread that checks for filling journals while the agent is busy, and otherwise sleeps."""
+    """Thread that looks for nearly full journals while the agent is busy; otherwise it sleeps."""
 
     def __init__(self, queue: EventQueue) -> None:
         super().__init__(name="otel_mlperf spiller", daemon=True)

@@ -37,7 +37,7 @@ _WAIT: Final = Where(section=DATA_WAIT)
 
 @once_a_run
 def find_loader_causes(numbers: RunNumbers) -> list[Finding]:
-    """Return one finding for each cause of data waits that exceeds the threshold of that cause."""
+    """Return one finding for each cause of data waits whose figure exceeds its own threshold."""
     model = model_loader(numbers)
     if model is None:
         return []

@@ -100,7 +100,7 @@ def _find_parents(
 
 
 def _is_graph(trace: Trace) -> NDArray[np.bool_]:
-    """Return whether each event launches a graph, plus a last item False for the index NONE."""
+    """Return a mask of the events that launch a graph; its last item, for NONE, is False."""
     is_graph = np.array([_GRAPH.search(name) is not None for name in trace.names] or [False])
     return np.append(is_graph[trace.events.name], False)
 

@@ -27,8 +27,8 @@ class Switch:
 
     Args:
         recorder: recorder of the run.
-        find_cuda: returns ``torch.cuda`` once it is initialised, until then None.
-        make: creates the stamps of a recorder, from ``torch.cuda``.
+        find_cuda: returns ``torch.cuda``, or None until CUDA is initialised.
+        make: creates the stamps for a recorder, given ``torch.cuda``.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class Paused(Protocol):
     """Protocol of a paused moment, which is resumed if no other moment starts before."""
 
     def settle(self) -> None:
-        """Close the paused moment at the time of the pause, because another moment starts."""
+        """End the paused moment, with the time of the pause as its end: another moment starts."""
 
 
 class LoopMoment:

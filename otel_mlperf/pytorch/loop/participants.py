@@ -16,7 +16,7 @@ _NEVER: Final = -2
 
 
 class _Called:
-    """Facts about an outermost module, which no other module called."""
+    """Facts about an outermost module, that is, one which no other module called."""
 
     __slots__ = (
         "can_learn", "core", "has_collected", "has_learned", "has_parameters", "itself",

@@ -52,10 +52,10 @@ class _Section(NamedTuple):
 
 
 def bytes_by_section(recorder: Recorder, snapshot: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return requested bytes and number of blocks in use, by innermost section at allocation.
+    """Return requested bytes and number of the blocks in use, by innermost section at allocation.
 
-    The result is empty if there is no allocation history. The section of a block that is older than
-    the history, or than the journal's ring, is ``not known``.
+    The result is empty if there is no allocation history. A block that is older than the history or
+    the journal's ring is counted under ``not known``.
     """
     times_ns = _allocated_at(snapshot)
     if not times_ns:

@@ -80,7 +80,10 @@ class Counter(Instrument, CounterSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the recording method; ``word`` is the first word of the cell without labels."""
+        """Return the method that records values of this instrument in ``run``.
+
+        ``word`` is the index of the first word of the cell for values without labels.
+        """
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         total, low, limit, find = 0.0, 0, MOST, self._sets.find
 
@@ -139,7 +142,10 @@ class Gauge(Instrument, GaugeSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the recording method; ``word`` is the first word of the cell without labels."""
+        """Return the method that records values of this instrument in ``run``.
+
+        ``word`` is the index of the first word of the cell for values without labels.
+        """
         floats, at, slowly = run.recording.journal.floats, word + 1, self.record_slowly
         least, low, limit, find = -MOST, -HUGE, MOST, self._sets.find
 
@@ -200,7 +206,10 @@ class Histogram(Instrument, HistogramSeries):
             self.record_slowly(value)
 
     def bind(self, run: SeriesInUse, word: int) -> Bound:
-        """Return the recording method; ``word`` is the first word of the cell without labels."""
+        """Return the method that records values of this instrument in ``run``.
+
+        ``word`` is the index of the first word of the cell for values without labels.
+        """
         return self.bind_with(run, word, self._sets.find)
 
 

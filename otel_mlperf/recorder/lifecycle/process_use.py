@@ -47,7 +47,7 @@ def read_age_s(stat: Path = Path("/proc/self/stat")) -> float | None:
 
 
 class ProcessUse:
-    """Recorder of the process's usage during a run."""
+    """Recorder of the CPU time, memory and context switches of the process during a run."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells, self._due_ns = cells, 0
