@@ -25,6 +25,7 @@ if _TYPE_CHECKING:
     from otel_mlperf.analysis.run.stored_run import RunTable, StoredRun, read_run
     from otel_mlperf.journal.bulletin import RunWarning
     from otel_mlperf.public import *
+    from otel_mlperf.recorder.api.block import Block as Span
     from otel_mlperf.recorder.lifecycle.section_stats import SectionStats, Stats
     from otel_mlperf.run_files.growth_file import GrowthRow, MemoryGrowth
 
