@@ -94,7 +94,7 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.05,
         summary=(
             "PyTorch's anomaly detection is on: storing the stack of each operation and "
-            "checking gradients for NaN (the default) likely take at least {value:.0%} of a step"
+            "checking gradients for NaN likely take at least {value:.0%} of a step"
         ),
         action=(
             "Disable anomaly detection for training (torch.autograd.set_detect_anomaly(False)). "

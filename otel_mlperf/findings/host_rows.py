@@ -83,8 +83,8 @@ HOST_ROWS: Final[tuple[FindingRow, ...]] = (
         comparison="below",
         summary="the host has only {value:.0%} of its memory available",
         action=(
-            "Find what uses the memory, including other programs and files under /dev/shm: the "
-            "host will swap or kill processes."
+            "Find what uses the memory, including other programs and files under /dev/shm. "
+            "Otherwise the host will swap or kill processes."
         ),
         of_ended=True,
         measured=MeasuredSeries(metric=names.SYSTEM_MEMORY_AVAILABLE),

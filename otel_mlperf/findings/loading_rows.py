@@ -147,8 +147,8 @@ LOADING_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.5,
         min_step_share=0.1,
         summary=(
-            "loading samples of {dataset} spends {value:.0%} of its time waiting without using "
-            "a CPU, likely for files or the network, and the steps wait for these samples"
+            "loading samples of {dataset} spends {value:.0%} of its time waiting, likely for files "
+            "or the network, without using a CPU, and the steps wait for these samples"
         ),
         action=(
             "Read ahead with {workers}: workers that wait need no CPU. Or make reading cheaper: "

@@ -99,9 +99,9 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         threshold=0.4,
         summary="set-up takes {value:.0%} of the run: {spent:.1f} s before the first step{longest}",
         action=(
-            "Check what each run recreates (tables, indexes, tokenized or decoded data: store "
-            "them in a file), loads sequentially, or imports without use. Measure imports with "
-            "python -X importtime, and put `with om.span(...)` around other parts of the set-up."
+            "Store in a file what each run recreates, such as tables, indexes, and tokenized or "
+            "decoded data. Load in parallel, and remove unused imports: python -X importtime "
+            "measures imports. Put `with om.span(...)` around other parts of the set-up."
         ),
         of_ended=True,
     ),

@@ -145,9 +145,9 @@ TRAINING_ROWS: Final[tuple[FindingRow, ...]] = (
         severity="critical",
         threshold=600,
         action=(
-            "Check the open section of each rank (otel-mlperf top, or the dashboard). One rank "
-            "in another section than the other ranks: the other ranks wait for that rank. All "
-            "ranks in a collective: one rank has stopped. All ranks in data.load: slow storage."
+            "Check the open section of each rank (otel-mlperf top, or the dashboard). If one rank "
+            "is in another section, the other ranks wait for it. If all ranks are in a collective, "
+            "one rank has stopped. If all ranks are in data.load, storage is slow."
         ),
         alert=Alert(
             expr=(

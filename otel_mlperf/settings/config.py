@@ -240,7 +240,7 @@ class Config:
     level: Literal["", "off", "light", "basic", "detailed", "comprehensive"] = set_by(
         LEVEL,
         "",
-        "Preset for several settings; explicit values of these settings override it (see levels).",
+        "Preset for several settings, which are overridden by their explicit values (see levels).",
         "",
         *LEVELS,
     )
@@ -264,7 +264,7 @@ class Config:
     print_sections: str = set_by(
         "OTEL_MLPERF_PRINT_SECTIONS",
         "",
-        "Sections of which each call is printed on stderr at its end; same syntax as ``exclude``.",
+        "Sections whose calls are printed on stderr when they end; same syntax as ``exclude``.",
         parse=_names_text,
     )
     profiled_calls: int = set_by(

@@ -52,16 +52,17 @@ STANDARD: Final = (
           "after `parentbased_` (default: all recorded traces are sent). It selects among the "
           "recorded [traces](traces.md).", "OTEL_TRACES_SAMPLER"),
     _used("Ratio of `traceidratio`, from 0 to 1 (default: 1).", "OTEL_TRACES_SAMPLER_ARG"),
-    _used("Limits of the attributes and events of spans, up to the fixed limits: 64 attributes "
-          "of 4,096 bytes, 8 events of 16 attributes. A larger limit causes a warning.",
+    _used("Limits of the attributes and events of spans. They can only lower the fixed limits: 64 "
+          "attributes of 4,096 bytes, 8 events of 16 attributes. A larger limit causes a warning.",
           "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT",
           "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
           "OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT",
           "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
     _used("Interval between two exports of metrics, in milliseconds.",
           "OTEL_METRIC_EXPORT_INTERVAL"),
-    _otlp("ENDPOINT", "OTLP endpoint; for a single signal its complete URL. For gRPC, "
-          "host and port, e.g. `http://localhost:4317`; a path is ignored, the scheme optional."),
+    _otlp("ENDPOINT", "OTLP endpoint. The variable of a single signal contains the complete URL. "
+          "For gRPC, host and port, e.g. `http://localhost:4317`; the scheme is optional, a path "
+          "is ignored."),
     _otlp("PROTOCOL", "`http/protobuf` (default) or `grpc`."),
     _otlp("HEADERS", "Headers of each request (gRPC: metadata): comma-separated `name=value`."),
     _otlp("TIMEOUT", "Timeout of a request in milliseconds (default: 10000)."),
@@ -92,9 +93,9 @@ STANDARD: Final = (
             "OTEL_BLRP_SCHEDULE_DELAY", "OTEL_BLRP_EXPORT_TIMEOUT", "OTEL_BLRP_MAX_QUEUE_SIZE",
             "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT",
             "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT"),
-    _unused("`OTEL_RESOURCE_ATTRIBUTES` adds resource attributes",
+    _unused("resource attributes are added by `OTEL_RESOURCE_ATTRIBUTES` alone",
             "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "OTEL_ENTITIES"),
-    _unused("ids are derived from run, phase and step, so that all ranks share a trace",
+    _unused("ids are derived from run, phase and step, so all ranks share a trace",
             "OTEL_PYTHON_ID_GENERATOR"),
     _unused("warnings go to the logger `otel_mlperf`", "OTEL_LOG_LEVEL"),
 )  # fmt: skip

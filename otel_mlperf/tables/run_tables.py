@@ -239,7 +239,7 @@ class MarkRow(RankRow, frozen=True, kw_only=True):
     name: Word
     """Name of the mark as passed by the program (default: ``mark``)."""
     number: int
-    """Number of the step that contains the mark, otherwise of the next step of the phase."""
+    """Number of the step that contains the mark; outside steps, of the phase's next step."""
     time_ns: int
     """Time at which the mark was set."""
 

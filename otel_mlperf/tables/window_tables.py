@@ -88,9 +88,9 @@ class TotalRow(OfWindow, frozen=True, kw_only=True):
     total_ns: int
     """Sum of the calls' durations."""
     self_ns: int
-    """Self time: part of the sum outside nested events."""
+    """Self time: the sum without the time of nested events."""
     device_ns: int
-    """Only for operators: duration of the launched device work, without nested operators."""
+    """Only for operators: duration of the device work that the operator itself launched."""
     min_ns: int
     """Shortest duration."""
     max_ns: int
