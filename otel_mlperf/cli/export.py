@@ -65,8 +65,9 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Write a run to a file, or send its spans to a server.
 
-    A timeline file contains steps, sections, kernels and readings; --csv and --parquet write the
-    tables. Sending spans again is safe, because their ids do not change.
+    --perfetto and --chrome write a timeline of steps, sections, kernels and readings, --csv and
+    --parquet the tables that "otel-mlperf query" reads. Sending spans again is safe, because their
+    ids do not change.
     """
     from pathlib import Path
 

@@ -147,7 +147,7 @@ def check_clock(now: Callable[[], float], state: int | None, nodes: int) -> Chec
         )  # fmt: skip
     if state == _UNSYNCHRONISED:
         return Check(
-            "ok", "clock", "not synchronized by NTP; required only for runs on several nodes"
+            "ok", "clock", "not synchronized by NTP, which is needed only for runs on several nodes"
         )
     return Check("ok", "clock", "set" if state is None else "set and synchronized")
 

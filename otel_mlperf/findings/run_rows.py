@@ -100,7 +100,7 @@ RUN_ROWS: Final[tuple[FindingRow, ...]] = (
         summary="set-up takes {value:.0%} of the run: {spent:.1f} s before the first step{longest}",
         action=(
             "Store in a file what each run recreates, such as tables, indexes, and tokenized or "
-            "decoded data. Load in parallel, and remove unused imports: python -X importtime "
+            "decoded data. Load data in parallel, and remove unused imports: python -X importtime "
             "measures imports. Put `with om.span(...)` around other parts of the set-up."
         ),
         of_ended=True,

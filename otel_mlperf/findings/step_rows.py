@@ -61,7 +61,7 @@ PATTERN_ROWS: Final[tuple[FindingRow, ...]] = (
         summary="{value:.0%} of a step is in no section",
         action=(
             "Put `with om.span(...)` around the parts of the loop that are in no section. In "
-            "runs with at least about five seconds of steps, the most expensive line is "
+            "runs with at least about five seconds of steps, the most expensive line of code is "
             "reported."
         ),
         of_ended=True,

@@ -99,11 +99,13 @@ def _whole(finding: Finding, width: int, ranks: int) -> list[Line]:
 
 
 def _evidence(name: str, value: float) -> str:
+    words = name.replace("_", " ")
     if name.endswith("_ns"):
-        return f"{name.removesuffix('_ns')} {duration(value)}"
+        return f"{words.removesuffix(' ns')} {duration(value)}"
     if name.endswith("_bytes"):
-        return f"{name.removesuffix('_bytes')} {size(value, 1024)}"
-    return f"{name} {figures(value)}"
+        return f"{words.removesuffix(' bytes')} {size(value, 1024)}"
+    is_share = name == "share" or name.endswith("_share")
+    return f"{words} {percent(value) if is_share else figures(value)}"
 
 
 def finding_text(finding: Finding, *, ranks: int = 1) -> str:

@@ -146,7 +146,8 @@ def around_lines(summary: Summary, width: int) -> list[Line]:
     lines += goodput_lines(summary.ledger, width)
     for total in summary.checkpoints:
         label = _CHECKPOINTS[total.direction]
-        lines.append(labelled(label, size_and_rate(total.bytes, total.bytes_per_s)))
+        moved = size_and_rate(total.bytes, total.bytes_per_s)
+        lines.append(labelled(label, f"checkpoints: {moved}"))
     for files in summary.files:
         line = f"{files.direction} {size_and_rate(files.bytes, files.bytes_per_s)}"
         lines.append(labelled("files", line))

@@ -32,7 +32,7 @@ _MIN_SET_UP_NS: Final = 5_000_000_000
 _MIN_LONGEST: Final = 0.1
 _MAX_SAVED_SET_UP: Final = 0.4
 """Maximum share of the run that can be saved, because model, data and libraries must be loaded."""
-_NO_LINE: Final = "Set OTEL_MLPERF_READINGS=detailed to report the most expensive line."
+_NO_LINE: Final = "Set OTEL_MLPERF_READINGS=detailed to report the most expensive line of code."
 _NO_SET_UP: Final = [names.RUN, names.EPOCH, names.PHASE, names.GARBAGE_COLLECTION]
 _LONGEST: Final = """WITH first AS (SELECT rank, restart, min(start_ns) AS first_ns FROM steps
     GROUP BY rank, restart)

@@ -118,7 +118,7 @@ def test_all_findings_have_their_numbers_and_a_command():
     assert render_findings(of_run(shown)) == (
         "warning   rank 1 holds up\n"
         "          Do.\n"
-        "          straggler · evidence over 7.79 s: before 3.00 GiB, share 0.25\n"
+        "          straggler · evidence over 7.79 s: before 3.00 GiB, share 25 %\n"
         "          → details: otel-mlperf show 3f2a --step 7\n"
     )
 

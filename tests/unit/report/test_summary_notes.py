@@ -68,9 +68,9 @@ def test_checkpoints_say_how_large_and_how_fast_they_were(runs, monkeypatch):
 
     lines = rendered(run, monkeypatch).splitlines()
 
-    at = lines.index("saved     4.20 GB at 700 MB/s")
+    at = lines.index("saved     checkpoints: 4.20 GB at 700 MB/s")
     assert lines[at - 1].startswith("goodput")
-    assert lines[at + 1] == "loaded    1.00 kB at 2.00 kB/s"
+    assert lines[at + 1] == "loaded    checkpoints: 1.00 kB at 2.00 kB/s"
 
 
 def test_what_would_fill_the_terminal_is_left_to_json(runs, monkeypatch):

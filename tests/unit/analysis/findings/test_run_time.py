@@ -63,7 +63,7 @@ def test_a_set_up_that_takes_much_of_the_run_is_told(tmp_path, before_s, works_s
             "build_table"
         )
         assert one.action.endswith(
-            "Set OTEL_MLPERF_READINGS=detailed to report the most expensive line."
+            "Set OTEL_MLPERF_READINGS=detailed to report the most expensive line of code."
         )
         assert (one.severity, one.where.section) == ("info", "build_table")
         assert (one.gain.low, one.gain.high, one.gain.of) == (0.0, 0.4, "run")
