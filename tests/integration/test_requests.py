@@ -10,7 +10,7 @@ import uuid
 import pytest
 import warm_python
 from runs import environment, run_program
-from servers.running import wait_until
+from servers.running import NotYet, wait_until
 
 from otel_mlperf import names
 
@@ -79,10 +79,11 @@ def test_prometheus(served, servers, share):
     counted = f"histogram_count(last_over_time({which}[1h]))"
     asked = f"histogram_quantile({share}, last_over_time({which}[1h]))"
 
-    wait_until(
-        lambda: [sample.value for sample in servers.promql(counted)] == [REQUESTS],
-        what="all requests in Prometheus",
-    )
+    def all_are_there():
+        found = servers.promql(counted)
+        return [sample.value for sample in found] == [REQUESTS] or NotYet(found)
+
+    wait_until(all_are_there, what="all requests in Prometheus")
     (answer,) = servers.promql(asked)
     assert answer.value * 1e9 == pytest.approx(exact(took, share), rel=told["error_ratio"])
     assert answer.value * 1e9 == pytest.approx(told[f"p{share * 100:.0f}_ns"], rel=1e-6)

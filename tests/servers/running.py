@@ -31,6 +31,19 @@ STOP_S = 60.0
 T = TypeVar("T")
 
 
+class NotYet:
+    """A false answer of a condition, which shows in the error what there was instead."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return repr(self.found)
+
+
 def wait_until(condition: Callable[[], T], timeout: float = PATIENCE_S, what: str = "") -> T:
     """Asks ``condition`` again and again and returns its first true answer.
 
