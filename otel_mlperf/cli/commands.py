@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import inspect
 import sys
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +36,12 @@ _ELSEWHERE: Final = {
 
 
 class _Lazy(TyperGroup):
+    _is_listing = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._is_listing = True
+        super().format_help(ctx, formatter)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [*_COMMANDS]
 
@@ -45,19 +49,19 @@ class _Lazy(TyperGroup):
         name = args[0]
         if name in _ELSEWHERE:
             ctx.fail(f"No such command {name!r}. Use '{NAME} {_ELSEWHERE[name]}' instead.")
-        if name not in _COMMANDS and (close := get_close_matches(name, _COMMANDS, n=1)):
-            ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
+        if name not in _COMMANDS:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(name, _COMMANDS, n=1):
+                ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name == _RUN:
-            return _as_command(_RUN, _run)
         if cmd_name not in _COMMANDS:
             return None
-        # ``import`` is a reserved word in Python.
-        name = "import_" if cmd_name == "import" else cmd_name
-        module = importlib.import_module(f"otel_mlperf.cli.{name}")
-        return _as_command(cmd_name, getattr(module, name))
+        function = _run if cmd_name == _RUN else _function_of(cmd_name)
+        # The list shows no options, and to build those of all commands takes as long as the rest.
+        return _listed(cmd_name, function) if self._is_listing else _as_command(cmd_name, function)
 
 
 def call(arguments: list[str]) -> None:
@@ -84,6 +88,8 @@ def _run() -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        import importlib.metadata
+
         print(f"{NAME} {importlib.metadata.version(NAME)}")
         raise typer.Exit
 
@@ -110,8 +116,23 @@ def _unwrapped(about: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in about.split("\n\n"))
 
 
+def _function_of(command: str) -> Callable[..., None]:
+    # ``import`` is a reserved word in Python.
+    name = "import_" if command == "import" else command
+    module = importlib.import_module(f"otel_mlperf.cli.{name}")
+    function: Callable[..., None] = getattr(module, name)
+    return function
+
+
 def _as_command(name: str, function: Callable[..., None]) -> Any:
     app = typer.Typer(add_completion=False)
-    about = _unwrapped(inspect.getdoc(function) or "")
-    app.command(name, help=about, rich_help_panel=_COMMANDS[name])(function)
+    app.command(name, help=_help_of(function), rich_help_panel=_COMMANDS[name])(function)
     return typer.main.get_command(app)
+
+
+def _listed(name: str, function: Callable[..., None]) -> Any:
+    return TyperCommand(name, help=_help_of(function), rich_help_panel=_COMMANDS[name])
+
+
+def _help_of(function: Callable[..., None]) -> str:
+    return _unwrapped(inspect.getdoc(function) or "")

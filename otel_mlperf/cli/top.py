@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from msgspec.structs import replace
 
-from otel_mlperf.analysis.run.run_processes import RUNNING
 from otel_mlperf.cli.arguments import JsonOption, RunArgument  # noqa: TC001 - typer reads them
 from otel_mlperf.cli.output import print_answer
 
@@ -41,6 +40,7 @@ def top(
     """
     from otel_mlperf.analysis.findings.finding_watch import FindingWatch
     from otel_mlperf.analysis.live.live_view import LiveWatch
+    from otel_mlperf.analysis.run.run_processes import RUNNING
     from otel_mlperf.report.live_screen import render_top
     from otel_mlperf.store.run_folders import find_run
     from otel_mlperf.terminal_lines import shown_in
@@ -68,6 +68,8 @@ def _watched(
     """
     from rich.console import Console
     from rich.live import Live as Screen
+
+    from otel_mlperf.analysis.run.run_processes import RUNNING
 
     console = Console(no_color=not color)
     for name in ("SIGTERM", "SIGHUP"):  # must restore the terminal as well
