@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from otel_mlperf.errors import ConfigError, UsageError
-from otel_mlperf.integrations.program_start import ProgramRequest, become_program
+from otel_mlperf.integrations.program_launch import ProgramRequest, become_program
 from otel_mlperf.settings.config import LEVELS
 from otel_mlperf.settings.profile_schedule import schedule_text
 

@@ -18,9 +18,9 @@ import numpy as np
 from otel_mlperf import names
 from otel_mlperf.findings.finding import Check
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Outcome
 from otel_mlperf.otlp.endpoint_settings import port_hint, read_settings
 from otel_mlperf.otlp.grpc_client import open_client
+from otel_mlperf.otlp.http_client import Outcome
 from otel_mlperf.otlp.metric_encoding import GaugePoints, MetricData, NumberPoint, encode_metrics
 from otel_mlperf.otlp.span_content import OWN_SCOPE, span_tail
 from otel_mlperf.otlp.span_encoding import SpanColumns, encode_spans

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.journal.profiler_windows import Window
     from otel_mlperf.kineto.trace_events import Trace
-    from otel_mlperf.otlp.client import OtlpClient
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
+    from otel_mlperf.otlp.http_client import OtlpClient
     from otel_mlperf.report.import_notes import Imported
     from otel_mlperf.store.run_folders import RunFolder
 

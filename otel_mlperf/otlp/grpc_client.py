@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 
 from otel_mlperf import names
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Client, Outcome, ServerAnswer, partial_success
+from otel_mlperf.otlp.http_client import Client, Outcome, ServerAnswer, partial_success
 from otel_mlperf.otlp.transport import MAX_ANSWER_BYTES, ErrorDescriber, bounded_wait, tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_mlperf.otlp.client import OtlpClient
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
+    from otel_mlperf.otlp.http_client import OtlpClient
 
 _METHODS: Final = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Outcome, ServerAnswer
+from otel_mlperf.otlp.http_client import Outcome, ServerAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

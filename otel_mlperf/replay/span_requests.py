@@ -31,8 +31,8 @@ from otel_mlperf.tables.run_tables import ProcessRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from otel_mlperf.otlp.client import OtlpClient, ServerAnswer
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
+    from otel_mlperf.otlp.http_client import OtlpClient, ServerAnswer
     from otel_mlperf.otlp.span_content import OwnFields
     from otel_mlperf.store.run_folders import RunFolder
     from otel_mlperf.store.table_reader import Store
@@ -197,7 +197,7 @@ def deliver(client: OtlpClient, body: bytes) -> int:
 
 def _post(client: OtlpClient, body: bytes) -> ServerAnswer:
     """Post a request or a part of it, with retries; return the server's final answer."""
-    from otel_mlperf.otlp.client import Backoff, Outcome
+    from otel_mlperf.otlp.http_client import Backoff, Outcome
 
     backoff = Backoff()
     for tries_left in reversed(range(_TRIES)):

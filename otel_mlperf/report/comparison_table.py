@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         TimeChange,
         Word,
     )
-    from otel_mlperf.analysis.steps.estimates import Interval
+    from otel_mlperf.analysis.steps.mean_estimates import Interval
     from otel_mlperf.quantities import Unit
     from otel_mlperf.terminal_lines import Style
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_mlperf.analysis.periods.period_shapes import Period, Periods
-    from otel_mlperf.analysis.summary.call_figures import CallFigures
+    from otel_mlperf.analysis.summary.call_shapes import CallFigures
 
     Cells = dict[str, str]
     """Cells of a row by column heading."""

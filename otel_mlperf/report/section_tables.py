@@ -11,7 +11,7 @@ from otel_mlperf.terminal_lines import WIDTH, Line, columns, left
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from otel_mlperf.analysis.summary.call_figures import CallFigures, SectionUse
+    from otel_mlperf.analysis.summary.call_shapes import CallFigures, SectionUse
 
 
 class Placed(Protocol):

@@ -1,7 +1,7 @@
 """Memory growth of a process between two points in time: records, their file and text form.
 
 ``growth/<rank>-<restart>-<pid>.jsonl`` contains a line for each measurement that the user's program
-requests. The process appends each line by a single write (see ``process_lines``).
+requests. The process appends each line by a single write (see ``json_lines``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from otel_mlperf.quantities import duration, plural, signed_size
-from otel_mlperf.run_files.process_lines import append_process_line, read_process_lines
+from otel_mlperf.run_files.json_lines import append_process_line, read_process_lines
 from otel_mlperf.terminal_lines import WIDTH, Line, broken, place_text, short, text
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Records of profiled section calls in a run folder.
 
 ``hot/<rank>-<restart>-<pid>.jsonl`` contains a line for each profiled call. The process appends the
-line by a single write after the call has ended (see ``process_lines``).
+line by a single write after the call has ended (see ``json_lines``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from otel_mlperf.run_files.process_lines import append_process_line, read_process_lines
+from otel_mlperf.run_files.json_lines import append_process_line, read_process_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from otel_mlperf import names
 from otel_mlperf.agent.delivery.batches import count_items
 from otel_mlperf.agent.delivery.destination import Delivered, Destination, TryLater
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Outcome
 from otel_mlperf.otlp.grpc_client import open_client
+from otel_mlperf.otlp.http_client import Outcome
 from otel_mlperf.otlp.metric_encoding import encode_metrics
 from otel_mlperf.otlp.span_content import (
     OWN_SCOPE,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from otel_mlperf.agent.delivery.destination import Batch, DestinationContext, Signal, Verdict
     from otel_mlperf.agent.model.kept_span import SampledSpan
-    from otel_mlperf.otlp.client import ServerAnswer
     from otel_mlperf.otlp.endpoint_settings import SignalSettings
+    from otel_mlperf.otlp.http_client import ServerAnswer
     from otel_mlperf.otlp.metric_encoding import MetricData
 
 _log = logging.getLogger("otel_mlperf.agent")

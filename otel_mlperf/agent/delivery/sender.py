@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.agent.delivery.batches import decode_batch
 from otel_mlperf.agent.delivery.destination import Delivered, Refused, TryLater, account_of
-from otel_mlperf.otlp.client import Backoff
+from otel_mlperf.otlp.http_client import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,8 +21,8 @@ from otel_mlperf.agent.delivery.store_destination import STORE, StoreDestination
 from otel_mlperf.agent.intake.event_queue import EventQueue
 from otel_mlperf.agent.intake.spiller import Spiller
 from otel_mlperf.agent.intake.write_ahead_log import Log
-from otel_mlperf.agent.lifecycle.ended_run import is_page_due, queue_page
 from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
+from otel_mlperf.agent.lifecycle.run_end_page import is_page_due, queue_page
 from otel_mlperf.agent.model.agent_state import AgentState, write_state
 from otel_mlperf.agent.model.events import Joined, Left
 from otel_mlperf.agent.readings.reading_rounds import ReadingRounds, find_used

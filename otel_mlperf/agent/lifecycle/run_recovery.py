@@ -20,9 +20,9 @@ from otel_mlperf.agent.intake.tail import Tail
 from otel_mlperf.agent.intake.write_ahead_log import Log
 from otel_mlperf.agent.lifecycle.agent_loop import Agent
 from otel_mlperf.agent.lifecycle.agent_process import first_meta, serve
-from otel_mlperf.agent.lifecycle.ended_run import is_page_due, queue_page
 from otel_mlperf.agent.lifecycle.node_folder import claim_ended_folder
 from otel_mlperf.agent.lifecycle.node_parts import load_or_begin, make_node_parts
+from otel_mlperf.agent.lifecycle.run_end_page import is_page_due, queue_page
 from otel_mlperf.agent.model.agent_options import Options, read_options, read_stored_options
 from otel_mlperf.agent.model.agent_state import AgentState, write_state
 from otel_mlperf.agent.readings.sensor_set import SensorSet

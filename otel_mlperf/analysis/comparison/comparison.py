@@ -13,7 +13,7 @@ from otel_mlperf.analysis.comparison.comparison_shapes import (
 )
 from otel_mlperf.analysis.comparison.kernel_changes import find_kernel_changes
 from otel_mlperf.analysis.comparison.run_measures import STEP
-from otel_mlperf.analysis.steps.estimates import compare_estimates
+from otel_mlperf.analysis.steps.mean_estimates import compare_estimates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         TimeMeasures,
         Word,
     )
-    from otel_mlperf.analysis.steps.estimates import Interval
+    from otel_mlperf.analysis.steps.mean_estimates import Interval
 
 CONFIDENCE: Final = 0.995
 """Joint confidence of all intervals: of 200 pairs of equal runs, at most 1 is reported as

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from otel_mlperf.analysis.run.given_number import JsonNumber  # noqa: TC001 - msgspec reads it
-from otel_mlperf.analysis.steps.estimates import (  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.steps.mean_estimates import (  # noqa: TC001 - msgspec reads it
     Estimate,
     Interval,
 )

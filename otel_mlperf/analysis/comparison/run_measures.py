@@ -20,7 +20,12 @@ from otel_mlperf.analysis.comparison.comparison_shapes import (
     TimeMeasures,
 )
 from otel_mlperf.analysis.comparison.kernel_measures import read_kernels
-from otel_mlperf.analysis.steps.estimates import FEWEST_BLOCKS, TRIMMED, Estimate, estimate_mean
+from otel_mlperf.analysis.steps.mean_estimates import (
+    FEWEST_BLOCKS,
+    TRIMMED,
+    Estimate,
+    estimate_mean,
+)
 from otel_mlperf.analysis.steps.step_series import read_section_series, read_step_series
 from otel_mlperf.analysis.steps.step_shares import UNTRACKED, shown
 from otel_mlperf.analysis.summary.call_totals import read_calls_by_name
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from otel_mlperf.analysis.summary.call_figures import CallFigures
+    from otel_mlperf.analysis.summary.call_shapes import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
     from otel_mlperf.store.run_folders import RunFolder
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from otel_mlperf import names
-from otel_mlperf.analysis.steps.estimates import student
+from otel_mlperf.analysis.steps.mean_estimates import student
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 from otel_mlperf.store.table_reader import label_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from otel_mlperf.analysis.findings.cpu_shares import waits_of_steps
-from otel_mlperf.analysis.steps.estimates import TRIMMED, compare_estimates, estimate_mean
+from otel_mlperf.analysis.steps.mean_estimates import TRIMMED, compare_estimates, estimate_mean
 from otel_mlperf.analysis.steps.step_series import StepSeries
 from otel_mlperf.analysis.steps.step_shares import PROFILED
 from otel_mlperf.findings.finding import Finding, Gain, Where

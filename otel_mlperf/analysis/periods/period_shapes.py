@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from otel_mlperf.analysis.summary.call_figures import CallFigures  # noqa: TC001 - msgspec reads it
+from otel_mlperf.analysis.summary.call_shapes import CallFigures  # noqa: TC001 - msgspec reads it
 
 
 class PeriodSteps(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from otel_mlperf import names
 from otel_mlperf.analysis.steps.step_shares import shown
-from otel_mlperf.analysis.summary.call_figures import CallFigures, SectionUse, UseFigures
+from otel_mlperf.analysis.summary.call_shapes import CallFigures, SectionUse, UseFigures
 from otel_mlperf.otlp.histogram import ExponentialBuckets, error_ratio, merged, quantile
 from otel_mlperf.tables.run_tables import DurationRow, ResourceRow
 from otel_mlperf.value_sums import ValueSums

@@ -18,7 +18,7 @@ from otel_mlperf.analysis.steps.step_shapes import (  # noqa: TC001 - msgspec re
     StepFigures,
     WarmUp,
 )
-from otel_mlperf.analysis.summary.call_figures import (  # noqa: TC001 - msgspec reads them
+from otel_mlperf.analysis.summary.call_shapes import (  # noqa: TC001 - msgspec reads them
     CallFigures,
     SectionUse,
 )

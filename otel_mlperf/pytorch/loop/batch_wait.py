@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from otel_mlperf.pytorch.loop.loop_finder import Loop
+    from otel_mlperf.pytorch.loop.step_inference import Loop
     from otel_mlperf.recorder.sections.section_cases import RecordedSections
 
 _FOR: Final = opcode.opmap["FOR_ITER"]

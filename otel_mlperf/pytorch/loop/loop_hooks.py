@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_mlperf import names
 from otel_mlperf.pytorch.loop.backward_gate import BACKWARD_GATE
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
-from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment, OtherWork, count_own_time, safely
 from otel_mlperf.pytorch.loop.non_training_moments import (
     COLLECTIVES,
@@ -38,6 +37,7 @@ from otel_mlperf.pytorch.loop.non_training_moments import (
     Transfer,
 )
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.pytorch.loop.step_inference import Loop
 from otel_mlperf.pytorch.loop.training_moments import (
     Backward,
     Forward,

@@ -28,7 +28,7 @@ from otel_mlperf.recorder.sections.section_context import CURRENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from otel_mlperf.pytorch.loop.loop_finder import Loop
+    from otel_mlperf.pytorch.loop.step_inference import Loop
     from otel_mlperf.recorder.lifecycle.recorder import Recorder
 
 _get_ident = get_ident

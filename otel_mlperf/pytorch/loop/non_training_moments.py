@@ -30,7 +30,7 @@ from otel_mlperf.recorder.api.span import active
 from otel_mlperf.recorder.api.start import current
 
 if TYPE_CHECKING:
-    from otel_mlperf.pytorch.loop.loop_finder import Loop
+    from otel_mlperf.pytorch.loop.step_inference import Loop
 
 _ROUNDING: Final = 1e-6
 """Tolerance: transformers computes its epoch as a sum of fractions, one per step."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from otel_mlperf.analysis.comparison.comparison_shapes import Comparison, TimeChange
     from otel_mlperf.analysis.profiles.window_shapes import KernelRow, Kernels
     from otel_mlperf.analysis.steps.step_shapes import Row
-    from otel_mlperf.analysis.summary.call_figures import CallFigures
+    from otel_mlperf.analysis.summary.call_shapes import CallFigures
     from otel_mlperf.analysis.summary.summary_shapes import Summary
 
 _MAX_FOLDERS: Final = 2

@@ -14,7 +14,7 @@ from runs import LIMIT_S, settle
 
 from otel_mlperf.cli.run import parse_arguments
 from otel_mlperf.errors import UsageError
-from otel_mlperf.integrations.program_start import ProgramRequest as Wanted
+from otel_mlperf.integrations.program_launch import ProgramRequest as Wanted
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fault_server import FaultServer
 
-from otel_mlperf.otlp.client import Client
 from otel_mlperf.otlp.endpoint_settings import Signal, SignalSettings
+from otel_mlperf.otlp.http_client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

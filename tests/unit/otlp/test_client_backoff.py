@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from otel_mlperf.otlp.client import Backoff
+from otel_mlperf.otlp.http_client import Backoff
 
 
 @pytest.mark.fault("F01", "F04")

@@ -13,9 +13,9 @@ from otlp_requests import metrics, spans
 from servers.running import wait_until
 
 from otel_mlperf import names
-from otel_mlperf.otlp.client import Outcome, ServerAnswer
 from otel_mlperf.otlp.endpoint_settings import Signal, SignalSettings
 from otel_mlperf.otlp.grpc_client import GrpcClient
+from otel_mlperf.otlp.http_client import Outcome, ServerAnswer
 from otel_mlperf.otlp.split import post_in_parts
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Outcome, ServerAnswer
 from otel_mlperf.otlp.histogram import ExplicitBuckets, ExponentialBuckets
+from otel_mlperf.otlp.http_client import Outcome, ServerAnswer
 from otel_mlperf.otlp.metric_encoding import (
     ExponentialPoints,
     GaugePoints,

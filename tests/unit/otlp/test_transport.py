@@ -10,8 +10,8 @@ from fault_server import FaultServer
 from otlp_requests import spans
 from servers.running import wait_until
 
-from otel_mlperf.otlp.client import Client, Outcome, ServerAnswer
 from otel_mlperf.otlp.endpoint_settings import SignalSettings
+from otel_mlperf.otlp.http_client import Client, Outcome, ServerAnswer
 
 CANARY = "SECRET_CANARY_2e"
 

@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from run_folders import MS, RunFolderBuilder
 
 from otel_mlperf.errors import ConfigError, Unreachable
-from otel_mlperf.otlp.client import Outcome, ServerAnswer
+from otel_mlperf.otlp.http_client import Outcome, ServerAnswer
 from otel_mlperf.replay.span_requests import deliver, requests, traces_settings
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.store.table_reader import Store

@@ -9,7 +9,7 @@ from run_folders import MS, RunFolderBuilder, S
 
 from otel_mlperf.analysis.comparison.comparison import compare_runs
 from otel_mlperf.analysis.comparison.run_measures import measure_run
-from otel_mlperf.analysis.steps.estimates import Estimate
+from otel_mlperf.analysis.steps.mean_estimates import Estimate
 from otel_mlperf.report.comparison_table import render_comparison
 from otel_mlperf.store.run_folders import read_run
 from otel_mlperf.terminal_lines import columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_mlperf import names
-from otel_mlperf.analysis.summary.call_figures import SectionUse, UseFigures
+from otel_mlperf.analysis.summary.call_shapes import SectionUse, UseFigures
 from otel_mlperf.report.section_tables import usage_texts, use_lines
 from otel_mlperf.terminal_lines import columns
 

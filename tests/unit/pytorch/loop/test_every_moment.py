@@ -8,9 +8,9 @@ from interrupted_calls import interruptions
 import otel_mlperf as om
 from otel_mlperf.pytorch import loop as package
 from otel_mlperf.pytorch.loop.batch_wait import BatchWait, IteratorMade
-from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.pytorch.loop.step_inference import Loop
 from otel_mlperf.pytorch.loop.training_moments import Update
 from otel_mlperf.recorder.sections.section_context import CURRENT
 

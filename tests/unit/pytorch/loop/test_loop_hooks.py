@@ -10,9 +10,9 @@ import warm_python
 from runs import LIMIT_S, settle
 from section_rows import count_calls
 
-from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.pytorch.loop.step_inference import Loop
 from otel_mlperf.store.run_folders import list_runs
 from otel_mlperf.store.table_reader import Store
 

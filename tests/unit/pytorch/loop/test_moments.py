@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import otel_mlperf as om
 from otel_mlperf.integrations.torch_loop import TorchLoop
 from otel_mlperf.journal.layout import Word
-from otel_mlperf.pytorch.loop.loop_finder import Loop
 from otel_mlperf.pytorch.loop.moments import LoopMoment
 from otel_mlperf.pytorch.loop.recorded_steps import RecordedSteps
+from otel_mlperf.pytorch.loop.step_inference import Loop
 from otel_mlperf.recorder.sections.section_context import CURRENT
 
 

@@ -8,8 +8,8 @@ import pytest
 from otlp_requests import metrics, spans
 
 from otel_mlperf.otlp import wire
-from otel_mlperf.otlp.client import Client, Outcome, ServerAnswer
 from otel_mlperf.otlp.endpoint_settings import SignalSettings
+from otel_mlperf.otlp.http_client import Client, Outcome, ServerAnswer
 
 NOW = 1_700_000_000.0
 CANARY = "SECRET_CANARY_2e"

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from otel_mlperf.pytorch.loop.loop_finder import Loop
+from otel_mlperf.pytorch.loop.step_inference import Loop
 
 
 class Written:

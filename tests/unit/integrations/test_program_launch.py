@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_mlperf.integrations.program_start import interpreter_options
+from otel_mlperf.integrations.program_launch import interpreter_options
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_mlperf.analysis.steps.estimates import (
+from otel_mlperf.analysis.steps.mean_estimates import (
     TRIMMED,
     Estimate,
     block_length,
