@@ -120,6 +120,53 @@ COMPUTE_ROWS: Final[tuple[FindingRow, ...]] = (
         of_ended=True,
     ),
     FindingRow(
+        id="double_precision",
+        name="DoublePrecision",
+        severity="warning",
+        threshold=0.1,
+        summary=(
+            "the model computes in float64 ({share:.0%} of its matrix products and convolutions): "
+            "float32 would likely save at least {value:.0%} of a step"
+        ),
+        action=(
+            "Convert data and model to float32: NumPy's default is float64, so use "
+            ".astype(np.float32) or torch.as_tensor(data, dtype=torch.float32), and "
+            "model.float(). Check the loss afterwards."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="dense_embeddings",
+        name="DenseEmbeddings",
+        severity="warning",
+        threshold=0.1,
+        summary=(
+            "embedding tables have dense gradients: {share:.0%} of the trained parameters are rows "
+            "that a step does not use, but fills with zeros and updates"
+        ),
+        action=(
+            "Use nn.Embedding(..., sparse=True) with torch.optim.SparseAdam (or SGD or Adagrad), "
+            "and the present optimizer for all other parameters. Or make the tables smaller."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
+        id="recomputed_activations",
+        name="RecomputedActivations",
+        severity="info",
+        threshold=0.1,
+        summary=(
+            "activation checkpointing computes parts of the forward pass again in the backward "
+            "pass, which likely takes at least {value:.0%} of a step"
+        ),
+        action=(
+            "If memory allows, disable activation checkpointing (gradient_checkpointing=False), or "
+            "wrap only the largest layers in torch.utils.checkpoint. Compare the peak memory in "
+            "otel-mlperf summary with the memory of the device before."
+        ),
+        of_ended=True,
+    ),
+    FindingRow(
         id="device_allocations",
         name="DeviceAllocations",
         severity="warning",

@@ -1,4 +1,4 @@
-"""Observation of backward passes and compilations in every run, once torch is imported.
+"""Observation of backward passes, recomputation and compilations in every run with torch.
 
 The observing modules are imported only then: they load ``ast`` and ``inspect``, which only programs
 with torch need.
@@ -15,6 +15,7 @@ from otel_mlperf.recorder.api.start import at_begin
 if TYPE_CHECKING:
     from otel_mlperf.recorder.lifecycle.run import Run
 
+_CHECKPOINT: Final = "torch.utils.checkpoint"
 _DYNAMO: Final = "torch._dynamo"
 _is_awaited = False
 
@@ -24,6 +25,7 @@ def _begin(run: Run) -> None:
     if run._recorder is not None and not _is_awaited:
         _is_awaited = True
         after_import("torch", _watch_backward)
+        after_import(_CHECKPOINT, _watch_checkpoints)
         after_import(_DYNAMO, _watch_compiler)
 
 
@@ -33,6 +35,12 @@ def _watch_backward() -> None:
     from otel_mlperf.pytorch.loop.backward_gate import BACKWARD_GATE
 
     BACKWARD_GATE.weave()
+
+
+def _watch_checkpoints() -> None:
+    from otel_mlperf.pytorch.loop.backward_gate import CHECKPOINT_GATE
+
+    CHECKPOINT_GATE.weave()
 
 
 def _watch_compiler() -> None:

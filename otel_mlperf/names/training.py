@@ -132,6 +132,26 @@ GRAPH_FLOAT32: Final = Metric(
     "products (torch.mm, addmm: linear layers) that a CUDA device computes in float32 without "
     "TF32.",
 )
+GRAPH_DOUBLE: Final = Metric(
+    "pytorch.autograd.graph.double_precision",
+    "1",
+    "gauge",
+    "Share of the matrix products and convolutions in that autograd graph that compute in float64.",
+)
+GRAPH_UNUSED_ROWS: Final = Metric(
+    "pytorch.autograd.graph.unused_rows",
+    "1",
+    "gauge",
+    "Share of the trained parameters that are rows of embedding tables which the pass does not "
+    "use, although the gradient of the table is dense: lower bound.",
+)
+GRAPH_CHECKPOINTS: Final = Metric(
+    "pytorch.autograd.checkpoint.calls",
+    "{call}",
+    "gauge",
+    "Calls of torch.utils.checkpoint for each backward pass, which computes the forward pass of "
+    "these parts again; mean up to the 2nd, 20th and 200th pass.",
+)
 AUTOGRAD_ANOMALY: Final = Metric(
     "pytorch.autograd.anomaly_detection",
     "1",

@@ -42,8 +42,11 @@ from otel_mlperf.analysis.findings.step_gaps import find_between_steps
 from otel_mlperf.analysis.findings.stragglers import find_stragglers
 from otel_mlperf.analysis.findings.torch_settings import (
     find_anomaly_detection,
+    find_dense_embeddings,
+    find_double_precision,
     find_full_precision,
     find_recompilation,
+    find_recomputed_activations,
 )
 from otel_mlperf.analysis.findings.uneven_batches import find_uneven_batches
 from otel_mlperf.analysis.findings.uneven_sections import find_uneven_sections
@@ -109,6 +112,9 @@ OWN: Final[tuple[Find, ...]] = (
     find_small_operators,
     find_anomaly_detection,
     find_full_precision,
+    find_double_precision,
+    find_dense_embeddings,
+    find_recomputed_activations,
     find_device_allocations,
     find_uneven_shards,
     find_stragglers,

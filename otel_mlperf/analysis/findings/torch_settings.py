@@ -1,4 +1,4 @@
-"""Findings of costly PyTorch settings: anomaly detection, float32 products, repeated compilation.
+"""Findings of costly PyTorch settings, of types and of repeated compilation.
 
 *Anomaly detection* stores a Python stack for each operation. It also checks each gradient for NaN,
 which synchronizes with a GPU. Measured cost on two machines: 56 to 158 µs per operation, more for
@@ -8,6 +8,15 @@ deeper calls.
 with tensor cores. Work around the products also becomes faster in a smaller type. There is no gain
 if the host sets the pace. A gain that exceeds the time of forward and backward passes is discarded
 as miscounted.
+
+*Float64*: products and memory traffic in float64 take about twice as long as in float32 on a CPU,
+and longer on most GPUs.
+
+*Dense gradients of embeddings*: the optimizer updates all rows of a table, and the backward pass
+fills a gradient of the table's size, although a batch uses few rows.
+
+*Activation checkpointing* computes the forward pass of the wrapped parts again in the backward
+pass, which saves memory. The time depends on how much of the model is wrapped, which is not known.
 
 *Repeated compilation*: torch.compile compiles a graph on its first call, and again for a batch of
 another size, such as the last batch of an epoch. Up to three compiling steps after the first are
@@ -23,16 +32,19 @@ import numpy as np
 
 from otel_mlperf import names
 from otel_mlperf.analysis.findings.gpu_busy import OWN_GPUS, read_gpu_busy
-from otel_mlperf.analysis.steps.step_shares import share_of_passes
+from otel_mlperf.analysis.steps.step_shares import share_of, share_of_passes
 from otel_mlperf.device_peaks import find_peak
 from otel_mlperf.findings.finding import Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 from otel_mlperf.store.table_reader import label_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
+    from otel_mlperf.analysis.steps.step_shapes import StepFigures
 
 
 _MIN_STEPS: Final = 10
@@ -109,6 +121,78 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
                 )
             ]
     return []
+
+
+_DOUBLE: Final = (0.3, 0.6)
+"""Share of passes and updates that float32 saves: lower and upper bound."""
+_UNUSED: Final = (0.6, 0.6)
+"""Share of an update, and of a backward pass, that is spent on unused rows: lower and upper bound
+of the first and of the second part."""
+_RECOMPUTED: Final = (0.6, 1.5)
+"""Time of the recomputation relative to the forward pass: lower and upper bound."""
+
+
+def find_double_precision(numbers: RunNumbers) -> list[Finding]:
+    """Return one finding for the first rank whose model computes in float64."""
+
+    def bounds(steps: StepFigures, double: float) -> tuple[float, float]:
+        whole = share_of_passes(steps) + share_of(steps, names.OPTIMIZER)
+        return _DOUBLE[0] * whole * double, _DOUBLE[1] * whole * double
+
+    return _of_setting(numbers, "double_precision", names.GRAPH_DOUBLE, bounds)
+
+
+def find_dense_embeddings(numbers: RunNumbers) -> list[Finding]:
+    """Return one finding for the first rank that updates unused rows of embedding tables."""
+
+    def bounds(steps: StepFigures, unused: float) -> tuple[float, float]:
+        update = unused * share_of(steps, names.OPTIMIZER)
+        return _UNUSED[0] * update, update + _UNUSED[1] * unused * share_of(steps, names.BACKWARD)
+
+    return _of_setting(numbers, "dense_embeddings", names.GRAPH_UNUSED_ROWS, bounds)
+
+
+def find_recomputed_activations(numbers: RunNumbers) -> list[Finding]:
+    """Return one finding for the first rank that computes activations a second time."""
+
+    def bounds(steps: StepFigures, _: float) -> tuple[float, float]:
+        forward = share_of(steps, names.FORWARD)
+        return _RECOMPUTED[0] * forward, _RECOMPUTED[1] * forward
+
+    return _of_setting(numbers, "recomputed_activations", names.GRAPH_CHECKPOINTS, bounds)
+
+
+def _of_setting(
+    numbers: RunNumbers,
+    rule: str,
+    metric: names.Metric,
+    bounds: Callable[[StepFigures, float], tuple[float, float]],
+) -> list[Finding]:
+    """Return one finding of ``rule`` for the first rank with ``metric`` above 0.
+
+    ``bounds`` returns lower and upper bound of the gain, as shares of a step, for a value of the
+    metric. The lower bound is compared with the threshold.
+    """
+    steps, row = numbers.summary.steps, row_of(rule)
+    found = {rank: value for rank, value in numbers.latest(metric).items() if value}
+    if steps is None or steps.count < _MIN_STEPS or not found:
+        return []
+    rank, value = next(iter(found.items()))
+    low, high = (min(1.0, share) for share in bounds(steps, value))
+    if not row.holds(low):
+        return []
+    return [
+        Finding(
+            id=row.id,
+            severity=row.severity,
+            summary=row.summary.format(value=low, share=value),
+            action=row.action,
+            evidence={"share": value} if metric.unit == "1" else {"calls": value},
+            where=Where(rank=rank),
+            gain=Gain(low=low, high=high),
+            command=f"otel-mlperf summary {numbers.summary.short_id}",
+        )
+    ]
 
 
 def _per_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:

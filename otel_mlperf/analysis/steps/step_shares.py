@@ -47,10 +47,14 @@ def shown_around(name: str, phase: str) -> str:
     return "the step itself" if name == names.step_span(phase) else shown(name)
 
 
+def share_of(steps: StepFigures, *categories: str) -> float:
+    """Return the share of sections of ``categories`` in a step, without concurrent sections."""
+    return sum(row.share for row in steps.rows if row.category in categories and not row.beside)
+
+
 def share_of_passes(steps: StepFigures) -> float:
     """Return the share of forward and backward passes in a step, without concurrent sections."""
-    passes = (names.FORWARD, names.BACKWARD)
-    return sum(row.share for row in steps.rows if row.category in passes and not row.beside)
+    return share_of(steps, names.FORWARD, names.BACKWARD)
 
 
 def main_phase(store: Store) -> str | None:

@@ -7,14 +7,16 @@ is not a section: only the operations of a few passes are counted.
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any, Final
 
 from otel_mlperf.pytorch.loop.moments import UNSEEN, LoopMoment, safely
 from otel_mlperf.pytorch.loop.weave import hide, see, weave
 from otel_mlperf.recorder.api.span import active
-from otel_mlperf.recorder.instruments.graph_size import examine_pass
+from otel_mlperf.recorder.instruments.graph_size import CheckpointCalls, examine_pass
 
 _NAME: Final = "_otel_mlperf_backward"
+_CHECKPOINT: Final = "torch.utils.checkpoint"
 
 
 class BackwardGate:
@@ -57,4 +59,24 @@ class BackwardGate:
         self.busy = False
 
 
+class CheckpointGate:
+    """Gate of ``torch.utils.checkpoint.checkpoint``, which only counts the calls."""
+
+    busy: Final = False
+
+    def weave(self) -> None:
+        """Start counting the calls, once the module has been imported; never raises."""
+        module = importlib.import_module(_CHECKPOINT)
+        function = inspect.unwrap(module.checkpoint)
+        see("checkpoints", lambda: weave(function, self, "_otel_mlperf_recomputed"))
+
+    def of(self, _: Any) -> Any:
+        """Count a call; its body runs as if the function were not woven."""
+        recorder = active()
+        if recorder is not None:
+            recorder.kept[CheckpointCalls] = recorder.kept.get(CheckpointCalls, 0) + 1
+        return UNSEEN
+
+
+CHECKPOINT_GATE: Final = CheckpointGate()
 BACKWARD_GATE: Final = BackwardGate()

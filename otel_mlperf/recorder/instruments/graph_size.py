@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -24,23 +25,66 @@ _SMALLEST: Final = 128
 """Minimum rows and columns of counted products: smaller ones are memory-bound, so that another
 precision would not make them faster.
 """
+_COMPUTING: Final = (*_FACTORS, "BmmBackward0", "BaddbmmBackward0", "ConvolutionBackward0")
+_TABLE: Final = "EmbeddingBackward0"
+_WEIGHT: Final = "torch::autograd::AccumulateGrad"
 _EXACT: Final = "highest"
 """Precision setting with which float32 products are computed in float32, not in TF32."""
 
 
-def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, int]:
+def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, float]:
     """Return the values of settings that slow a backward pass, by metric.
 
-    These are: whether anomaly detection is on (0 or 1), and the FLOPs that ``nodes`` compute in
-    float32 (only with CUDA and a known precision setting). The result is empty without torch.
+    These are: whether anomaly detection is on (0 or 1), the share of float64 in the products of
+    ``nodes``, the share of unused embedding rows, and the FLOPs that ``nodes`` compute in float32
+    (only with CUDA and a known precision setting). The result is empty without torch.
     """
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    found = {names.AUTOGRAD_ANOMALY: int(torch.is_anomaly_enabled())}
+    found: dict[names.Metric, float] = {names.AUTOGRAD_ANOMALY: int(torch.is_anomaly_enabled())}
+    # Zero for most models: stored only if it is more, because each metric is a series.
+    if double := double_share(nodes):
+        found[names.GRAPH_DOUBLE] = double
+    if unused := unused_share(nodes):
+        found[names.GRAPH_UNUSED_ROWS] = unused
     if torch.cuda.is_initialized() and (precision := _precision(torch)):
         found[names.GRAPH_FLOAT32] = count_float32(nodes) if precision == _EXACT else 0
     return found
+
+
+def double_share(nodes: Iterable[Any]) -> float:
+    """Return the share of float64 in the matrix products and convolutions of a graph."""
+    types = [
+        str(_result(node).dtype) for node in nodes if node.name() in _COMPUTING and _result(node)
+    ]
+    return types.count("torch.float64") / len(types) if types else 0.0
+
+
+def unused_share(nodes: Iterable[Any]) -> float:
+    """Return the share of a graph's weights that are unused rows of tables with dense gradients.
+
+    A pass uses at most one row for each row of the result, so the share is a lower bound. Saved
+    tensors are not read, because hooks could compute them again.
+    """
+    of_kind = {kind: [node for node in nodes if node.name() == kind] for kind in (_WEIGHT, _TABLE)}
+    trained = sum(int(node.variable.numel()) for node in of_kind[_WEIGHT])
+    return min(1.0, sum(map(_unused, of_kind[_TABLE])) / trained) if trained else 0.0
+
+
+def _unused(table: Any) -> int:
+    """Return the elements of an embedding table in rows without a use; 0 for sparse gradients."""
+    result = _result(table)
+    if result is None or table._saved_sparse:
+        return 0
+    *looked_up, width = (int(size) for size in result.shape)
+    rows = int(table._saved_weight_sym_argsize_0)
+    return max(0, rows - math.prod(looked_up)) * width
+
+
+def _result(node: Any) -> Any:
+    """Return shape and type of the result of a node's operation; None in an older torch."""
+    return next(iter(getattr(node, "_input_metadata", None) or ()), None)
 
 
 def count_float32(nodes: Iterable[Any], device: str = "cuda") -> int:
@@ -55,7 +99,7 @@ def count_float32(nodes: Iterable[Any], device: str = "cuda") -> int:
 
 
 def _operations(node: Any, device: str) -> int:
-    (result, *_) = getattr(node, "_input_metadata", None) or (None,)
+    result = _result(node)
     if result is None or result.device.type != device or str(result.dtype) != "torch.float32":
         return 0
     first, second = _FACTORS[node.name()]
@@ -86,7 +130,6 @@ COUNTED: Final = (2, 20, 200)
 MOST: Final = 20_000
 """Maximum number of counted nodes; each costs 1 µs, with a GPU 1.6 µs."""
 _SELECT: Final = "SelectBackward0"
-_WEIGHT: Final = "torch::autograd::AccumulateGrad"
 _PRODUCT: Final = "AddmmBackward0"
 _PRODUCTS: Final = (_PRODUCT, "MmBackward0")
 _PART: Final = "UnbindBackward0"
@@ -169,10 +212,16 @@ def examine_pass(kept: dict[type, Any], cells: Cells, tensors: Any) -> None:
     passes = kept[_Passes] = kept.get(_Passes, 0) + 1
     if passes in COUNTED:
         store_size(tensors, cells)
+        if calls := kept.get(CheckpointCalls, 0):
+            _store({names.GRAPH_CHECKPOINTS: calls / passes}, cells)
 
 
 class _Passes:
     """Key of the number of backward passes in the recorder's ``kept`` state."""
+
+
+class CheckpointCalls:
+    """Key of the number of calls of ``torch.utils.checkpoint`` in the ``kept`` state."""
 
 
 def store_size(tensors: Any, cells: Cells) -> None:
@@ -193,6 +242,6 @@ def store_size(tensors: Any, cells: Cells) -> None:
     _store(settings, cells)
 
 
-def _store(values: Mapping[names.Metric, int], cells: Cells) -> None:
+def _store(values: Mapping[names.Metric, float], cells: Cells) -> None:
     for metric, value in values.items():
         cells.set(metric.name, metric.unit, value)
