@@ -92,22 +92,23 @@ class RecordedSteps:
 
     def end_validation(self, at_ns: int) -> None:
         """End the open validation, backdated to ``at_ns``."""
-        validation = self._take_validation()
+        validation = self._take_validation(at_ns)
         if validation is not None:
             validation.end(at_ns)
 
     def cancel_validation(self) -> None:
         """Cancel the open validation, because its content belongs to the surrounding section."""
-        validation = self._take_validation()
+        validation = self._take_validation(0)
         if validation is not None:
             validation.cancel()
 
     def _give_way(self) -> None:
         self.end_validation(time.monotonic_ns())
 
-    def _take_validation(self) -> Phase | None:
+    def _take_validation(self, end_ns: int) -> Phase | None:
         validation, self._validation = self._validation, None
         recorder = active()
         if recorder is not None:
+            recorder.stepping.validated_ns = end_ns  # first: the sampler reads it afterwards
             recorder.stepping.end_inferred = None
         return validation

@@ -20,6 +20,7 @@ import signal
 import sys
 import sysconfig
 import threading
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_mlperf import names
@@ -75,6 +76,8 @@ _GOLDEN: Final = 0.618033988749895
 _MAX_PLACES: Final = 200
 """Maximum number of label sets of each metric; samples of further places get no labels."""
 _MAX_FRAMES: Final = 200
+_MAX_HELD: Final = 6_000
+"""Maximum number of samples of one inferred validation: about ten minutes."""
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _STDLIB: Final = os.path.join(sysconfig.get_paths()["stdlib"], "")
 _PACKAGE: Final = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
@@ -105,6 +108,7 @@ class StackSamples:
         is_training: Callable[[], bool],
         ident: int,
         *,
+        validated_ns: Callable[[], int | None] = int,
         is_from_start: bool = False,
     ) -> None:
         """Initialise the sampler without starting it.
@@ -114,12 +118,18 @@ class StackSamples:
             is_in_step: returns whether a step is open.
             is_training: returns whether the current phase is training.
             ident: ident of the sampled thread.
+            validated_ns: returns None while an inferred validation is open, otherwise the monotonic
+                end time of the last one, 0 if there was none. The end is known only afterwards:
+                samples are held until then, and those after the end are between steps.
             is_from_start: whether the run has just started, so that samples before the first step
                 are set-up.
         """
         self._before = names.STACK_SAMPLES_SET_UP if is_from_start else None
         self._cells, self._is_in_step, self._ident = cells, is_in_step, ident
         self._is_training, self._has_started = is_training, False
+        self._validated_ns = validated_ns
+        self._held: list[tuple[int, _Place | None]] = []
+        """Times and places of the samples since the start of an inferred validation."""
         self._labels: dict[tuple[Metric, _Place], Labels] = {}
         self._known: dict[Metric, set[Labels]] = {}
         self._packages: dict[str, str] = {}
@@ -140,7 +150,12 @@ class StackSamples:
             spread = 0.0
             while not self._end.wait(INTERVAL_S * (0.5 + spread)):
                 spread = (spread + _GOLDEN) % 1.0
-                if (metric := self._counted_as()) is not None:
+                metric = self._counted_as()
+                if self._validated_ns() is None:
+                    self._hold()
+                elif self._held:
+                    self._settle(self._validated_ns() or 0)
+                if metric is not None:
                     self.look(metric)
         except Exception as error:  # noqa: BLE001 - a thread of the recorder must not print
             internal_error(error)
@@ -156,7 +171,20 @@ class StackSamples:
 
     def look(self, metric: Metric) -> None:
         """Take one sample of the thread and count the sample in ``metric``."""
-        place = self._find(sys._current_frames().get(self._ident))
+        self._count(self._find(sys._current_frames().get(self._ident)), metric)
+
+    def _hold(self) -> None:
+        if len(self._held) < _MAX_HELD:
+            place = self._find(sys._current_frames().get(self._ident))
+            self._held.append((time.monotonic_ns(), place))
+
+    def _settle(self, end_ns: int) -> None:
+        held, self._held = self._held, []
+        for at_ns, place in held:
+            if at_ns > end_ns:
+                self._count(place, names.STACK_SAMPLES_BETWEEN)
+
+    def _count(self, place: _Place | None, metric: Metric) -> None:
         labels = self._labels.get((metric, place)) if place is not None else ()
         if labels is None and place is not None:
             labels = self._labels[metric, place] = self._labels_of(place, metric)
@@ -230,6 +258,7 @@ def watch_stacks(
     is_in_step: Callable[[], bool],
     is_training: Callable[[], bool],
     *,
+    validated_ns: Callable[[], int | None],
     is_from_start: bool,
 ) -> None:
     """Sample the calling thread, which runs the loop, until the recording is retired.
@@ -237,6 +266,9 @@ def watch_stacks(
     Arguments: see ``StackSamples``.
     """
     ident = threading.get_ident()
-    samples = StackSamples(cells, is_in_step, is_training, ident, is_from_start=is_from_start)
+    samples = StackSamples(
+        cells, is_in_step, is_training, ident,
+        validated_ns=validated_ns, is_from_start=is_from_start,
+    )  # fmt: skip
     recording.at_retire.append(samples.end)
     samples.start()

@@ -152,6 +152,7 @@ def _watch_stacks(recorder: Recorder, *, at_once: bool) -> None:
             recorder.cells,
             lambda: bool(stepping.open),
             lambda: registry.phase == names.TRAIN,
+            validated_ns=lambda: stepping.validated_ns if stepping.end_inferred is None else None,
             is_from_start=at_once,
         )
 

@@ -37,6 +37,8 @@ class Stepping(OneStep):
         """Whether the program reports its steps itself, so that no steps are inferred."""
         self.end_inferred: Callable[[], None] | None = None
         """Ends an inferred validation before a reported step starts; None: none is open."""
+        self.validated_ns = 0
+        """Monotonic end time of the last inferred validation; 0: there was none."""
 
     def begin(self, number: int | None = None, at_ns: int = 0) -> OpenStep | None:
         """Open a step of the current phase and make it current.
