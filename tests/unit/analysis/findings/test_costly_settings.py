@@ -1,4 +1,4 @@
-"""Anomaly detection and matrix products in float32 are found."""
+"""Costly settings of PyTorch are found, with what they likely take."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def judged(tmp_path, looked, model="NVIDIA H200", busy=None, step_ms=60, passes=
     """Findings of steps of 60 ms, with what was looked up in their graph, by metric."""
     run = RunFolderBuilder(tmp_path)
     parts = {"forward": step_ms * MS // 4, "backward": step_ms * MS // 2}
+    parts["optimizer"] = step_ms * MS // 4
     for n in range(400):
-        run.step(n, n * step_ms * MS, parts, own=step_ms * MS // 4)
+        run.step(n, n * step_ms * MS, parts)
         if passes > 1:
             step = {"rank": 0, "restart": 0, "phase": "train", "n": n, "number": n}
             run.section(step, "backward", 0, count=passes - 1)
@@ -35,7 +36,39 @@ def judged(tmp_path, looked, model="NVIDIA H200", busy=None, step_ms=60, passes=
     read_gpu(run, busy or 0.0, range(2, 20, 3) if busy else [1])
     run.process(24 * S, has_gpu=True)
     found = judge_run(read_run(run.write())).findings
-    return [one for one in found if one.id in {"anomaly_detection", "full_precision"}]
+    return [one for one in found if one.id in SETTINGS]
+
+
+SETTINGS = {
+    "anomaly_detection", "full_precision", "double_precision", "dense_embeddings",
+    "recomputed_activations",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "rule", "low", "high"),
+    [
+        (names.GRAPH_DOUBLE, 1.0, "double_precision", 0.3, 0.6),
+        (names.GRAPH_DOUBLE, 0.5, "double_precision", 0.15, 0.3),
+        (names.GRAPH_UNUSED_ROWS, 0.8, "dense_embeddings", 0.12, 0.2 + 0.24),
+        (names.GRAPH_CHECKPOINTS, 6.0, "recomputed_activations", 0.15, 0.375),
+    ],
+)
+def test_types_and_repeated_work_are_found(tmp_path, metric, value, rule, low, high):
+    """Of a step with a quarter of forward, a half of backward and a quarter of update."""
+    (one,) = judged(tmp_path, {metric: value})
+
+    assert (one.id, one.where.rank) == (rule, 0)
+    assert (one.gain.low, one.gain.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [(names.GRAPH_DOUBLE, 0.2), (names.GRAPH_UNUSED_ROWS, 0.5), (names.GRAPH_CHECKPOINTS, 0.0)],
+)
+def test_little_of_it_is_no_finding(tmp_path, metric, value):
+    """A few products, a small table, and none at all."""
+    assert judged(tmp_path, {metric: value}) == []
 
 
 def test_anomaly_detection_is_found_with_what_it_likely_takes(tmp_path):

@@ -515,6 +515,25 @@ def test_time_between_steps_is_found(tmp_path):
     assert found["uncovered"].gain.of == "run"
 
 
+def test_a_line_that_takes_the_time_between_steps_is_a_warning(tmp_path):
+    """Most of 3.6 s of 10 s in one line: a share of that can be saved."""
+    run = passes(tmp_path)
+    labels = {names.CODE_FILE: "train.py", names.CODE_LINE: "7", names.CODE_FUNCTION: "draw"}
+    run.row(
+        "readings", rank=0, restart=0, name=names.STACK_SAMPLES_BETWEEN.name,
+        labels=json.dumps(labels | {names.STACK_CALL: "save"}), time_ns=START + S, value=40.0,
+    )  # fmt: skip
+    (one,) = judge_run(read_run(run.write())).findings
+
+    assert one.id == "costly_line"
+    assert one.severity == "warning"
+    assert "100% of the time between steps likely in save() at train.py:7 in draw" in one.summary
+    assert (one.gain.low, one.gain.high) == (
+        pytest.approx(0.16, rel=0.03),
+        pytest.approx(0.36, rel=0.02),
+    )
+
+
 def test_time_between_steps_that_a_section_has_is_not_found(tmp_path):
     """A validation is one."""
     assert set(found_in(passes(tmp_path, validates=True))) == {"validation"}

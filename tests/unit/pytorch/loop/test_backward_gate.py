@@ -56,6 +56,19 @@ def test_passes_inside_a_pass_are_not_counted(train):
     assert trained.counted(NODES) == 9.0
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_calls_that_compute_again_are_counted_for_each_pass(train, reentrant):
+    """Six before each of two passes; the work and its gradient stay the same."""
+    trained = train()
+    weight = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        sums = [checkpoint(lambda w: w * 2, weight, use_reentrant=reentrant) for _ in range(6)]
+        torch.stack(sums).sum().backward()
+
+    assert trained.counted(names.GRAPH_CHECKPOINTS.name) == 6.0
+    assert weight.grad.tolist() == [24.0] * 3
+
+
 def test_a_loop_that_is_inferred_later_has_its_backward_sections(train):
     """The gate that was woven for the API passes the calls on, and counts again afterwards."""
     trained, integration = train(), TorchLoop()

@@ -13,9 +13,11 @@ from otel_mlperf import names
 from otel_mlperf.journal.layout import Word
 from otel_mlperf.recorder.instruments.graph_size import (
     count_float32,
+    double_share,
     nodes_behind,
     read_costly_settings,
     store_size,
+    unused_share,
 )
 
 
@@ -83,6 +85,28 @@ def test_what_gains_nothing_does_not_count():
 
     for loss in (smaller, thin, sparse):
         assert count_float32(nodes_behind(loss), "cpu") == 0
+
+
+def test_the_share_of_float64_is_that_of_the_products():
+    """One of two layers, and a convolution in float32."""
+    first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4).double()
+    convolution = torch.nn.Conv1d(2, 2, 1)
+    loss = second(first(convolution(torch.randn(3, 2, 4))).double()).sum()
+
+    assert double_share(nodes_behind(loss)) == pytest.approx(1 / 3)
+    assert double_share(nodes_behind((torch.ones(3, requires_grad=True) * 2).sum())) == 0.0
+
+
+def test_rows_that_no_batch_can_have_used_are_unused():
+    """Of 1,000 rows at most 12 are used; the other weights are 8 × 2 + 2."""
+    table, layer = torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 2)
+    sparse = torch.nn.Embedding(1000, 8, sparse=True)
+    rows = torch.randint(0, 1000, (4, 3))
+
+    assert unused_share(nodes_behind(layer(table(rows)).sum())) == 988 * 8 / (8000 + 18)
+    assert unused_share(nodes_behind(layer(sparse(rows)).sum())) == 0.0
+    assert unused_share(nodes_behind(layer(table(rows)[:, 0]).sum())) > 0.9
+    assert unused_share(set()) == 0.0
 
 
 def test_products_of_a_gpu_count_while_they_are_exact(recording, precision):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -85,6 +86,32 @@ def test_looks_between_steps_are_counted_apart(waiting):
     samples.end()
 
     assert cells.names == {names.STACK_SAMPLES.name: 1, names.STACK_SAMPLES_BETWEEN.name: 2}
+
+
+def test_looks_behind_a_validation_are_between_steps(waiting):
+    """Its end is known afterwards: what was seen before it belongs to it."""
+    cells, looked = Counted(), threading.Event()
+    held = []
+
+    def validated_ns():
+        if len(held) < 4:
+            held.append(time.monotonic_ns())
+            return None
+        return held[1]
+
+    def is_in_step():
+        if len(held) >= 4 and cells.total() >= 2:
+            looked.set()
+        return False
+
+    samples = StackSamples(
+        cells, is_in_step, lambda: False, waiting.ident, validated_ns=validated_ns
+    )
+    samples.start()
+    assert looked.wait(60)
+    samples.end()
+
+    assert 2 <= cells.names[names.STACK_SAMPLES_BETWEEN.name] <= 3
 
 
 def test_looks_before_the_first_step_are_those_of_the_set_up(waiting):
