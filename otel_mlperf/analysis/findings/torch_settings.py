@@ -34,7 +34,7 @@ from otel_mlperf import names
 from otel_mlperf.analysis.findings.gpu_busy import OWN_GPUS, read_gpu_busy
 from otel_mlperf.analysis.steps.step_shares import share_of, share_of_passes
 from otel_mlperf.device_peaks import find_peak
-from otel_mlperf.findings.finding import Finding, Gain, Where
+from otel_mlperf.findings.finding import WIDEST, Finding, Gain, Where
 from otel_mlperf.findings.finding_table import row_of
 from otel_mlperf.store.table_reader import label_path
 
@@ -82,7 +82,7 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
             action=row.action,
             evidence={"operations": operations[rank], "step_ns": steps.mean_ns},
             where=Where(section=names.BACKWARD, rank=rank),
-            gain=Gain(low=low, high=high),
+            gain=Gain(low=low, high=min(high, low + WIDEST)),  # few operations cost the most
             command=f"otel-mlperf summary {numbers.summary.short_id}",
         )
     ]
