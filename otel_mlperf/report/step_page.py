@@ -355,13 +355,26 @@ def _foot(shown: Sequence[RankStep] | Sequence[RankTrace], ranks: int) -> list[L
     return lines
 
 
+_SAMPLED: Final = {
+    "first": "sampled as one of the first",
+    "every": "sampled at the interval",
+    "slow": "sampled as slow",
+    "longest": "sampled as the longest so far",
+    "error": "sampled because it failed",
+    "profiled": "sampled because it was profiled",
+    "interrupted": "sampled because it was interrupted",
+}
+"""Texts for the reasons to sample a step."""
+
+
 def _heading(rank: RankStep, is_step_kept: bool) -> Line:
     facts = [duration(rank.duration_ns) + _outside(rank)]
     facts += [f"{rank.samples:,} samples"] if rank.samples is not None else []
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
     facts += step_gpu_texts(rank.gpu)
     if rank.kept or is_step_kept:
-        facts.append(f"sampled because: {rank.kept}" if rank.kept else "measured, not sampled")
+        sampled = _SAMPLED.get(rank.kept or "", f"sampled: {rank.kept}")
+        facts.append(sampled if rank.kept else "measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
 

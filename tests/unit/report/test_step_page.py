@@ -41,7 +41,7 @@ def test_a_kept_step_is_a_tree_with_a_chart(tmp_path):
         """\
 step 2 · train · run 3f2a
 trace 00000000000000000000000000000003
-rank 0 · 47.2 ms · 64 samples · sampled because: first
+rank 0 · 47.2 ms · 64 samples · sampled as one of the first
   span                                    time      self
   train.step                           49.0 ms   6.00 ms  ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
     data wait                          15.0 ms   15.0 ms  ▇▇▇▇▇▇▇
@@ -116,7 +116,7 @@ def test_ranks_that_kept_nothing_are_told_beside_those_that_did(tmp_path):
 
     lines = rendered(run, 2).splitlines()
 
-    assert lines[2] == "rank 0 · 47.2 ms · 64 samples · sampled because: first"
+    assert lines[2] == "rank 0 · 47.2 ms · 64 samples · sampled as one of the first"
     assert lines[-1] == "rank 1 · 20.0 ms · measured, not sampled"
 
 
