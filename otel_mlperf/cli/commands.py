@@ -52,6 +52,8 @@ class _Lazy(TyperGroup):
         if name not in _COMMANDS:
             from difflib import get_close_matches
 
+            if name.endswith(".py"):
+                ctx.fail(f"No such command {name!r}. Did you mean '{NAME} {_RUN} {name}'?")
             if close := get_close_matches(name, _COMMANDS, n=1):
                 ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)

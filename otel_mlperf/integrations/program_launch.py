@@ -48,7 +48,10 @@ def become_program(request: ProgramRequest) -> NoReturn:
     command = request.command if request.is_command else _python(request.command)
     path = shutil.which(command[0])
     if path is None:
-        raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; check the spelling")
+        hint = "check the spelling"
+        if Path(command[0]).is_file():
+            hint = f"for a script, omit the --: otel-mlperf run {command[0]}"
+        raise NoSuchProgram(f"run: no command {command[0]!r} on PATH; {hint}")
     config = load_config(overrides={"level": request.level} if request.level else None)
     if not config.disabled and (reason := describe_withheld(command, path)):
         print(f"otel-mlperf: not recorded: {reason}", file=sys.stderr)  # noqa: T201

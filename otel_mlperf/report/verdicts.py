@@ -63,7 +63,8 @@ def render_verdicts(
     lines: list[Line] = []
     for verdict in verdicts:
         first, *more = broken(verdict.said, width - _LEVEL) or [""]
-        lines.append([(f"{verdict.level:<{_LEVEL}}", _STYLES[verdict.level]), (first, "")])
+        label = "error" if verdict.level == "nothing" else verdict.level
+        lines.append([(f"{label:<{_LEVEL}}", _STYLES[verdict.level]), (first, "")])
         lines += [[(" " * _LEVEL + part, "")] for part in more]
     for sentence in context if is_broken(verdicts) else ():
         lines += [[(" " * _LEVEL + part, "dim")] for part in broken(sentence, width - _LEVEL)]

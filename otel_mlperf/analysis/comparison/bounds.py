@@ -98,9 +98,12 @@ def judge_bound(run: RunMeasures, bound: Bound) -> Verdict:
     """Return the verdict on a bound: *ok* if the run's value is within the bound, else *breach*.
 
     Raises:
-        UsageError: the run has no value with the bound's name, which is probably misspelled.
+        UsageError: the run has no value with the bound's name, which is probably misspelled, or the
+            value is a time and the bound has no unit.
     """
     value = _find(run, bound.name)
+    if bound.value and not bound.unit and bound.name not in run.numbers:
+        raise UsageError(f"--max {bound.told}: a time needs a unit, such as {bound.told}ms")
     is_kept = value <= bound.value if bound.is_highest else value >= bound.value
     text = f"limit {bound.told}: measured {value / _UNITS[bound.unit]:,.4g}{bound.unit}"
     return Verdict(bound.name, "ok" if is_kept else "breach", text)

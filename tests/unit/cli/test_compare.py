@@ -226,7 +226,7 @@ def test_a_gate_that_compared_nothing_does_not_pass(command, three, tmp_path):
     code, out, _ = command("compare", "base", "other", "--check", "--junit", str(report))
 
     assert code == 3
-    assert out.startswith("nothing nothing was compared: the runs have no steps and no sections")
+    assert out.startswith("error   nothing was compared: the runs have no steps and no sections")
     assert 'failures="1"' in report.read_text()
 
 

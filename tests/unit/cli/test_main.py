@@ -152,6 +152,7 @@ def test_a_run_folder_that_others_can_change_is_warned_of_once(runs, command, ar
     [
         (["bogus"], 2, "No such command 'bogus'"),
         (["sumary"], 2, "Did you mean 'summary'?"),
+        (["train.py"], 2, "Did you mean 'otel-mlperf run train.py'?"),
         (["periods"], 2, "Use 'otel-mlperf summary --every 1h' instead."),
         (
             ["summary", "--every", "1h", "--epochs"],

@@ -409,6 +409,7 @@ def test_program_runs_without_its_standard_streams(tmp_path, closed):
         (["env"], 66, "to run a command, write -- before the command: otel-mlperf run -- env"),
         (["-m", "missing.part"], 66, "no module 'missing' in {here}"),
         (["--", "missing-command"], 66, "no command 'missing-command' on PATH"),
+        (["--", "train.py"], 66, "for a script, omit the --: otel-mlperf run train.py"),
         ([], 2, "no program; pass a script, -m MODULE, -c CODE or -- COMMAND"),
         (["--names", "x", "train.py"], 2, "no such option --names"),
         (["-x", "train.py"], 2, "options of Python come first: python -x …"),

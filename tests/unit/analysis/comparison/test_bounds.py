@@ -56,6 +56,12 @@ def test_a_bound_of_nothing_is_refused(made):
         judge_bound(measure_run(made(1)), parse_bound("froward=2ms"))
 
 
+def test_a_time_without_a_unit_is_refused(made):
+    """Tables print milliseconds: 45 would be taken for 45 nanoseconds."""
+    with pytest.raises(UsageError, match="needs a unit, such as step=45ms"):
+        judge_bound(measure_run(made(1)), parse_bound("step=45"))
+
+
 def test_a_slower_section_is_a_breach_and_the_others_are_not_told(made):
     """The step is told of in any case."""
     comparison = compare_runs(measure_run(made(1)), measure_run(made(2, backward=1.1)))
