@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _MAX_SPANS: Final = 2000
 """Maximum number of spans or scalars in a batch, which limits its memory to megabytes."""
+_RESOLUTION_NS: Final = 1_000_000
+"""Minimum time between two exports."""
 _OFTEN_NS: Final = 120 * 10**9
 """Time after the start during which metrics are exported more often."""
 
@@ -47,6 +49,8 @@ class Emitter:
     ) -> None:
         self._state, self._options = state, options
         self._outbox, self._accounts = outbox, accounts
+        self._accounts_ns = 0
+        """Time of the last export of the accounts alone."""
         self.held: dict[str, list[SpanItem]] = {}
         """Spans since the last flush, by account, for destinations with ``buffered_in_wal``."""
 
@@ -153,7 +157,7 @@ class Emitter:
         state = self._state
         if not self._is_due(mark):
             return
-        state.exported_ns = mark.unix_ns
+        now_ns = state.exported_ns = self._after_last_export(mark.unix_ns)
         if not self._accounts.takers("metrics"):
             return
         for rank in state.ranks.values():
@@ -162,10 +166,10 @@ class Emitter:
             user |= state.metrics
             scopes = {name: Scope(*scope) for name, (_, _, *scope) in user_metrics if scope}
             series = rank.series.values()
-            self._export(rank.resource, rank.meta.unix_ns, mark.unix_ns, series, user, scopes)
+            self._export(rank.resource, rank.meta.unix_ns, now_ns, series, user, scopes)
             rank.series = {k: s for k, s in rank.series.items() if rank.live and not s.gone}
         self._accounts.publish(self.waiting)
-        self._export_node(mark.unix_ns, state.series.values())
+        self._export_node(now_ns, state.series.values())
         state.series = {k: s for k, s in state.series.items() if not s.gone}
 
     def export_accounts(self, now_ns: int) -> None:
@@ -173,7 +177,19 @@ class Emitter:
         if self._accounts.takers("metrics"):
             self._accounts.publish(self.waiting)
             own = [series for series in self._state.series.values() if not series.source]
-            self._export_node(now_ns, own)
+            self._accounts_ns = max(
+                self._after_last_export(now_ns), self._accounts_ns + _RESOLUTION_NS
+            )
+            self._export_node(self._accounts_ns, own)
+
+    def _after_last_export(self, now_ns: int) -> int:
+        """Return ``now_ns``, or the earliest later time that differs from the last export's.
+
+        Prometheus truncates times to milliseconds. It refuses a second point of a series with the
+        same time, and with that point the whole request, which a Collector may have filled with
+        points of other processes.
+        """
+        return max(now_ns, self._state.exported_ns + _RESOLUTION_NS)
 
     def _export_node(self, now_ns: int, series: Iterable[MetricSeries]) -> None:
         if self._state.ranks:
@@ -185,10 +201,7 @@ class Emitter:
         is_young = mark.unix_ns - state.began_ns < _OFTEN_NS
         interval = options.metrics_often_ns if is_young else options.metrics_ns
         ended = any(not rank.live and rank.series for rank in state.ranks.values())
-        # At most one export per time: servers refuse a second point with the same time.
-        return mark.unix_ns > state.exported_ns and (
-            mark.last or ended or mark.unix_ns - state.exported_ns >= interval
-        )
+        return mark.last or ended or mark.unix_ns - state.exported_ns >= interval
 
     def _export(
         self,

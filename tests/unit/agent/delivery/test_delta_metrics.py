@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from types import SimpleNamespace
 
 import pytest
 from by_hand import accounts, adds_up
 
 from otel_mlperf import names
+from otel_mlperf.agent.intake import event_queue
 from otel_mlperf.otlp.endpoint_settings import read_settings
 
 DELTA = 1
@@ -96,3 +98,25 @@ def test_lost_batch_is_in_no_later_delta(program, agent_of, run_folder, server, 
     (steps,) = (points for key, points in deltas(server).items() if key[1] == names.STEPS.name)
     assert sum(point["value"] for point in steps) == 7 + 5
     assert sum(accounts(run_folder)["metrics"]["otlp"]["lost"].values()) == 1
+
+
+def test_exports_at_the_same_time_are_a_millisecond_apart(
+    program, agent_of, server, options, monkeypatch
+):
+    """Prometheus refuses a whole request for two points of a series in one millisecond."""
+    now_ns = time.time_ns()
+    clock = SimpleNamespace(monotonic_ns=time.monotonic_ns, time_ns=lambda: now_ns)
+    monkeypatch.setattr(event_queue, "time", clock)
+    agent = agent_of(program, **options)
+    look(agent, program, 0, 7)
+    for number in range(7, 11):
+        program.step(number * 10)
+    program.stop(1000)
+    agent.run()
+
+    found = deltas(server)
+    times_ms = [[point["time_ns"] // 10**6 for point in points] for points in found.values()]
+    assert max(map(len, times_ms)) > 1
+    assert all(len(set(times)) == len(times) for times in times_ms)
+    steps = [points for key, points in found.items() if key[1] == names.STEPS.name]
+    assert sum(point["value"] for points in steps for point in points) == 11
