@@ -64,12 +64,15 @@ def double_share(nodes: Iterable[Any]) -> float:
 def unused_share(nodes: Iterable[Any]) -> float:
     """Return the share of a graph's weights that are unused rows of tables with dense gradients.
 
-    A pass uses at most one row for each row of the result, so the share is a lower bound. Saved
-    tensors are not read, because hooks could compute them again.
+    A pass uses at most one row for each row of the result, so the share is a lower bound. Tables
+    with another use do not count: an output layer with the same weight uses all rows. Saved tensors
+    are not read, because hooks could compute them again.
     """
+    uses = Counter(above for node in nodes for above, _ in node.next_functions)
     of_kind = {kind: [node for node in nodes if node.name() == kind] for kind in (_WEIGHT, _TABLE)}
     trained = sum(int(node.variable.numel()) for node in of_kind[_WEIGHT])
-    return min(1.0, sum(map(_unused, of_kind[_TABLE])) / trained) if trained else 0.0
+    unused = sum(_unused(one) for one in of_kind[_TABLE] if uses[one.next_functions[0][0]] == 1)
+    return unused / trained if trained else 0.0
 
 
 def _unused(table: Any) -> int:

@@ -150,13 +150,11 @@ class StackSamples:
             spread = 0.0
             while not self._end.wait(INTERVAL_S * (0.5 + spread)):
                 spread = (spread + _GOLDEN) % 1.0
-                metric = self._counted_as()
-                if self._validated_ns() is None:
-                    self._hold()
-                elif self._held:
-                    self._settle(self._validated_ns() or 0)
-                if metric is not None:
+                if (metric := self._counted_as()) is not None:
+                    self._settle()
                     self.look(metric)
+                elif self._validated_ns() is None:
+                    self._hold()
         except Exception as error:  # noqa: BLE001 - a thread of the recorder must not print
             internal_error(error)
 
@@ -178,10 +176,10 @@ class StackSamples:
             place = self._find(sys._current_frames().get(self._ident))
             self._held.append((time.monotonic_ns(), place))
 
-    def _settle(self, end_ns: int) -> None:
+    def _settle(self) -> None:
         held, self._held = self._held, []
         for at_ns, place in held:
-            if at_ns > end_ns:
+            if at_ns > (self._validated_ns() or 0):
                 self._count(place, names.STACK_SAMPLES_BETWEEN)
 
     def _count(self, place: _Place | None, metric: Metric) -> None:

@@ -109,6 +109,14 @@ def test_rows_that_no_batch_can_have_used_are_unused():
     assert unused_share(set()) == 0.0
 
 
+def test_a_table_whose_weight_is_that_of_the_output_has_no_unused_rows():
+    """Its gradient is dense because each of its rows is used."""
+    table, output = torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 1000, bias=False)
+    output.weight = table.weight
+
+    assert unused_share(nodes_behind(output(table(torch.randint(0, 1000, (4,)))).sum())) == 0.0
+
+
 def test_products_of_a_gpu_count_while_they_are_exact(recording, precision):
     """What was told is taken back once TF32 is allowed; unknown is neither."""
     nodes, counted = [on_a_device()], 2 * 2 * 200 * 300 * 400
