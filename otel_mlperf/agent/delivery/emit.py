@@ -49,8 +49,6 @@ class Emitter:
     ) -> None:
         self._state, self._options = state, options
         self._outbox, self._accounts = outbox, accounts
-        self._accounts_ns = 0
-        """Time of the last export of the accounts alone."""
         self.held: dict[str, list[SpanItem]] = {}
         """Spans since the last flush, by account, for destinations with ``buffered_in_wal``."""
 
@@ -173,14 +171,11 @@ class Emitter:
         state.series = {k: s for k, s in state.series.items() if not s.gone}
 
     def export_accounts(self, now_ns: int) -> None:
-        """Export the current values of the accounts as metrics."""
+        """Export the current values of the accounts as metrics; at most once, after all marks."""
         if self._accounts.takers("metrics"):
             self._accounts.publish(self.waiting)
             own = [series for series in self._state.series.values() if not series.source]
-            self._accounts_ns = max(
-                self._after_last_export(now_ns), self._accounts_ns + _RESOLUTION_NS
-            )
-            self._export_node(self._accounts_ns, own)
+            self._export_node(self._after_last_export(now_ns), own)
 
     def _after_last_export(self, now_ns: int) -> int:
         """Return ``now_ns``, or the earliest later time that differs from the last export's.
