@@ -286,7 +286,7 @@ class _Request(Call):
     def __init__(self, shared: Shared, iterator: Any, figures: LoaderFigures) -> None:
         self._figures = figures
         self._ready = None if figures.counts is None else _count_ready(iterator)
-        self.shared, self.began_ns = shared, clock()
+        self.shared, self.began_ns = shared, clock()  # `super()` would be a call
 
     def __enter__(self) -> None:
         self.shared.thread.asked = self._figures

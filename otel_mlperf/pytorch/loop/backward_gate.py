@@ -17,6 +17,7 @@ from otel_mlperf.recorder.instruments.graph_size import CheckpointCalls, examine
 
 _NAME: Final = "_otel_mlperf_backward"
 _CHECKPOINT: Final = "torch.utils.checkpoint"
+_RECOMPUTED: Final = "_otel_mlperf_recomputed"
 
 
 class BackwardGate:
@@ -67,8 +68,7 @@ class CheckpointGate:
     def weave(self) -> None:
         """Start counting the calls, once the module has been imported; never raises."""
         module = importlib.import_module(_CHECKPOINT)
-        function = inspect.unwrap(module.checkpoint)
-        see("checkpoints", lambda: weave(function, self, "_otel_mlperf_recomputed"))
+        see("checkpoints", lambda: weave(inspect.unwrap(module.checkpoint), self, _RECOMPUTED))
 
     def of(self, _: Any) -> Any:
         """Count a call; its body runs as if the function were not woven."""

@@ -105,7 +105,7 @@ class BatchWait(LoopMoment):
                 # The frame above is the woven function, whose code contains the `with`; the batch
                 # is its local variable ``data``.
                 batch = sys._getframe(1).f_locals.get("data")
-                try:
+                try:  # inlined `safely`: a call would cost
                     self._count(iterator, batch)
                 except Exception as problem:  # noqa: BLE001 - recording never raises
                     internal_error(problem)

@@ -31,23 +31,24 @@ class EpochCount:
         self._reported: int | None = None
         self._passes: WeakKeyDictionary[Any, _Pass] = WeakKeyDictionary()
         """Passes by their iterator."""
-        self._asked: tuple[weakref.ref[Any], _Pass] | None = None
-        """Iterator of the latest request and its pass, which saves the lookup in ``_passes``."""
+        self._newest: tuple[weakref.ref[Any], _Pass] | None = None
+        """Newest iterator and its pass, for which no lookup in ``_passes`` is needed."""
         self._pass: _Pass | None = None
         self._before: tuple[int | None, _Pass | None, int | None] = None, None, None
         self._is_resumed = False
 
     def ask(self, source: Any) -> None:
         """Note that a training batch is about to be requested from an iterator."""
-        asked = self._asked
-        is_known = asked is not None and asked[0]() is source
         # With persistent workers, all passes share one iterator.
-        is_new_pass = getattr(source, "_num_yielded", 1) == 0
-        if is_known and not is_new_pass:
-            return
-        if is_new_pass or source not in self._passes:
-            self._passes[source] = _Pass()
-        self._asked = weakref.ref(source), self._passes[source]
+        if getattr(source, "_num_yielded", 1) == 0 or self._pass_of(source) is None:
+            new = self._passes[source] = _Pass()
+            self._newest = weakref.ref(source), new
+
+    def _pass_of(self, source: Any) -> _Pass | None:
+        newest = self._newest
+        if newest is not None and newest[0]() is source:
+            return newest[1]
+        return self._passes.get(source)
 
     def run_out(self, source: Any) -> None:
         """Note that an iterator has no more batches."""
@@ -68,10 +69,8 @@ class EpochCount:
         ``source``: the iterator that feeds the step; None if the step uses no loader.
         """
         self._before = self._number, self._pass, self._reported
-        of, asked, before = None, self._asked, self._pass
-        if source is not None:
-            is_asked = asked is not None and asked[0]() is source
-            of = asked[1] if asked is not None and is_asked else self._passes.get(source)
+        of = self._pass_of(source) if source is not None else None
+        before = self._pass
         if self._reported is not None:
             self._number, self._reported = self._reported, None
         elif of is not None and of is not before and self._starts_epoch(before):

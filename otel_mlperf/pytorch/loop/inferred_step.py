@@ -95,12 +95,6 @@ class UpdateRound:
         self._is_another_loop = False
         """Whether the work since the last update is another loop, not expected to recur."""
 
-    def __len__(self) -> int:
-        return len(self.done)
-
-    def __contains__(self, optimizer: object) -> bool:
-        return id(optimizer) in self.done
-
     @property
     def is_whole(self) -> bool:
         """Return whether all awaited optimizers have updated, so that a new step may start."""

@@ -243,7 +243,7 @@ class Loop:
         """End or cancel open steps and validations, because another source reports the steps."""
         self.validation.end()
         if self.step.is_open:
-            if self.step.round:
+            if self.step.round.done:
                 self.step.end_late()
             else:
                 self.step.cancel()

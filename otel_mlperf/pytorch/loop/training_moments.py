@@ -231,7 +231,7 @@ class Update(LoopMoment):
             self._left_ns = clock()
             optimizer = self._optimizers[-1]
             if kind is None and optimizer is not None:
-                try:
+                try:  # inlined `safely`: a call would cost
                     self._loop.updated(optimizer)
                 except Exception as problem:  # noqa: BLE001 - recording never raises
                     internal_error(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -29,14 +29,8 @@ def count_samples(batch: Any, samples: Literal["auto"] | int | Callable[[Any], i
     """
     if samples == "auto":
         try:
-            # Most batches are a flat container of tensors: no recursion is needed.
-            parts: Any = batch.values() if batch.__class__ is dict else batch
-            if parts is not batch or batch.__class__ is tuple or batch.__class__ is list:
-                for part in parts:
-                    if shape := getattr(part, "shape", None):
-                        return int(shape[0])
-                    break
-            return _leading(batch, _DEPTH)
+            shape = getattr(next(iter(_plain_parts(batch)), None), "shape", None)
+            return int(shape[0]) if shape else _leading(batch, _DEPTH)
         except Exception as error:  # noqa: BLE001 - shapes of foreign objects
             raise_foreign(error)
             return None
@@ -68,9 +62,8 @@ def count_elements(batch: Any) -> int | None:
     result is None if the batch contains neither.
     """
     try:
-        parts: Any = batch.values() if batch.__class__ is dict else batch
-        is_flat = parts is not batch or batch.__class__ is tuple or batch.__class__ is list
-        if is_flat and 0 < len(parts) <= _MAX_PARTS:
+        parts = _plain_parts(batch)
+        if 0 < len(parts) <= _MAX_PARTS:
             try:
                 return int(max(map(math.prod, map(_shape, parts))))
             except (AttributeError, TypeError) as error:  # a part that is no tensor
@@ -79,6 +72,18 @@ def count_elements(batch: Any) -> int | None:
     except Exception as error:  # noqa: BLE001 - shapes of foreign objects
         raise_foreign(error)
         return None
+
+
+def _plain_parts(batch: Any) -> Collection[Any]:
+    """Return the parts of a dictionary, tuple or list; empty for any other object.
+
+    Most batches are such a container of tensors, and are counted without recursion.
+    """
+    kind = batch.__class__
+    if kind is dict:
+        parts: Collection[Any] = batch.values()
+        return parts
+    return batch if kind is tuple or kind is list else ()
 
 
 def _largest(batch: Any, depth: int) -> int | None:
