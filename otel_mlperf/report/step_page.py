@@ -372,9 +372,10 @@ def _heading(rank: RankStep, is_step_kept: bool) -> Line:
     facts += [f"{rank.samples:,} samples"] if rank.samples is not None else []
     facts += [f"{rank.tokens:,} tokens"] if rank.tokens is not None else []
     facts += step_gpu_texts(rank.gpu)
-    if rank.kept or is_step_kept:
-        sampled = _SAMPLED.get(rank.kept or "", f"sampled: {rank.kept}")
-        facts.append(sampled if rank.kept else "measured, not sampled")
+    if rank.kept:
+        facts.append(_SAMPLED.get(rank.kept, f"sampled: {rank.kept}"))
+    elif is_step_kept:
+        facts.append("measured, not sampled")
     line: Line = [(f"rank {rank.rank}", "bold"), *((f" · {fact}", "") for fact in facts)]
     return [*line, (" · failed", "red")] if rank.is_error else line
 

@@ -96,19 +96,20 @@ def find_between_steps(numbers: RunNumbers) -> list[Finding]:
     if times > 1:
         each = f"{times} gaps of {spent / times / 1e9:.2f} s on average"
     of_line, line = costliest_outside(numbers, names.STACK_SAMPLES_BETWEEN)
+    action, saved = _ACTION, 0.0  # work in unknown lines may be necessary
     costly = row_of("costly_line")
-    is_named = costly.holds(share * of_line)
+    if costly.holds(share * of_line):
+        row, action, saved = costly, costly.action, _NEEDLESS * share * of_line
     return [
         Finding(
-            id=costly.id if is_named else row.id,
-            severity=costly.severity if is_named else row.severity,
+            id=row.id,
+            severity=row.severity,
             summary=f"{share:.0%} of the run is between steps and in no section: {each}"
             + ending_with(of_line, line, of="the time between steps"),
-            action=costly.action if is_named else _ACTION,
+            action=action,
             evidence={"share": share, "times": float(times), "between_ns": spent},
             where=Where(section=UNTRACKED),
-            # Some of the line's work may be needed each time. An unknown line may be necessary.
-            gain=Gain(low=_NEEDLESS * share * of_line if is_named else 0.0, high=share, of="run"),
+            gain=Gain(low=saved, high=share, of="run"),
             command=f"otel-mlperf summary {summary.short_id}",
         )
     ]

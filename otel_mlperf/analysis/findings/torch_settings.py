@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from otel_mlperf.analysis.findings.run_numbers import RunNumbers
     from otel_mlperf.analysis.steps.step_shapes import StepFigures
+    from otel_mlperf.findings.finding_row import FindingRow
 
 
 _MIN_STEPS: Final = 10
@@ -75,15 +76,12 @@ def find_anomaly_detection(numbers: RunNumbers) -> list[Finding]:
     if not row.holds(low):
         return []
     return [
-        Finding(
-            id=row.id,
-            severity=row.severity,
-            summary=row.summary.format(value=low),
-            action=row.action,
-            evidence={"operations": operations[rank], "step_ns": steps.mean_ns},
-            where=Where(section=names.BACKWARD, rank=rank),
-            gain=Gain(low=low, high=min(high, low + WIDEST)),  # few operations cost the most
-            command=f"otel-mlperf summary {numbers.summary.short_id}",
+        _finding(
+            numbers,
+            row,
+            Where(section=names.BACKWARD, rank=rank),
+            Gain(low=low, high=min(high, low + WIDEST)),  # few operations cost the most
+            {"operations": operations[rank], "step_ns": steps.mean_ns},
         )
     ]
 
@@ -104,30 +102,22 @@ def find_full_precision(numbers: RunNumbers) -> list[Finding]:
         saved_s = operations / exact.flops_per_s - operations / reduced.flops_per_s
         share = saved_s * 1e9 / steps.mean_ns
         if row.holds(share) and share <= most:
-            return [
-                Finding(
-                    id=row.id,
-                    severity=row.severity,
-                    summary=row.summary.format(value=share, device=device),
-                    action=row.action,
-                    evidence={
-                        "operations": operations,
-                        "float32_flops_per_s": exact.flops_per_s,
-                        "tf32_flops_per_s": reduced.flops_per_s,
-                    },
-                    where=Where(rank=rank),
-                    gain=Gain(low=share, high=min(most, share / _REACHED)),
-                    command=f"otel-mlperf summary {numbers.summary.short_id}",
-                )
-            ]
+            evidence = {
+                "operations": operations,
+                "float32_flops_per_s": exact.flops_per_s,
+                "tf32_flops_per_s": reduced.flops_per_s,
+            }
+            gain = Gain(low=share, high=min(most, share / _REACHED))
+            return [_finding(numbers, row, Where(rank=rank), gain, evidence, device=device)]
     return []
 
 
 _DOUBLE: Final = (0.3, 0.6)
 """Share of passes and updates that float32 saves: lower and upper bound."""
-_UNUSED: Final = (0.6, 0.6)
-"""Share of an update, and of a backward pass, that is spent on unused rows: lower and upper bound
-of the first and of the second part."""
+_MIN_UPDATE: Final = 0.6
+"""Minimum time to update an unused row, relative to the mean time of all parameters."""
+_MAX_FILL: Final = 0.6
+"""Maximum time of a backward pass for an unused row, relative to that mean."""
 _RECOMPUTED: Final = (0.6, 1.5)
 """Time of the recomputation relative to the forward pass: lower and upper bound."""
 
@@ -147,7 +137,7 @@ def find_dense_embeddings(numbers: RunNumbers) -> list[Finding]:
 
     def bounds(steps: StepFigures, unused: float) -> tuple[float, float]:
         update = unused * share_of(steps, names.OPTIMIZER)
-        return _UNUSED[0] * update, update + _UNUSED[1] * unused * share_of(steps, names.BACKWARD)
+        return _MIN_UPDATE * update, update + _MAX_FILL * unused * share_of(steps, names.BACKWARD)
 
     return _of_setting(numbers, "dense_embeddings", names.GRAPH_UNUSED_ROWS, bounds)
 
@@ -181,18 +171,30 @@ def _of_setting(
     low, high = (min(1.0, share) for share in bounds(steps, value))
     if not row.holds(low):
         return []
-    return [
-        Finding(
-            id=row.id,
-            severity=row.severity,
-            summary=row.summary.format(value=low, share=value),
-            action=row.action,
-            evidence={"share": value} if metric.unit == "1" else {"calls": value},
-            where=Where(rank=rank),
-            gain=Gain(low=low, high=high),
-            command=f"otel-mlperf summary {numbers.summary.short_id}",
-        )
-    ]
+    evidence = {"share" if metric.unit == "1" else "calls": value}
+    gain = Gain(low=low, high=high)
+    return [_finding(numbers, row, Where(rank=rank), gain, evidence, share=value)]
+
+
+def _finding(
+    numbers: RunNumbers,
+    row: FindingRow,
+    where: Where,
+    gain: Gain,
+    evidence: dict[str, float],
+    **fields: object,
+) -> Finding:
+    """Return a finding of ``row``, whose summary contains the minimum gain and ``fields``."""
+    return Finding(
+        id=row.id,
+        severity=row.severity,
+        summary=row.summary.format(value=gain.low, **fields),
+        action=row.action,
+        evidence=evidence,
+        where=where,
+        gain=gain,
+        command=f"otel-mlperf summary {numbers.summary.short_id}",
+    )
 
 
 def _per_step(numbers: RunNumbers, metric: names.Metric) -> dict[int, float]:

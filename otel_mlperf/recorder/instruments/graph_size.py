@@ -55,9 +55,8 @@ def read_costly_settings(nodes: Iterable[Any]) -> dict[names.Metric, float]:
 
 def double_share(nodes: Iterable[Any]) -> float:
     """Return the share of float64 in the matrix products and convolutions of a graph."""
-    types = [
-        str(_result(node).dtype) for node in nodes if node.name() in _COMPUTING and _result(node)
-    ]
+    results = [_result(node) for node in nodes if node.name() in _COMPUTING]
+    types = [str(result.dtype) for result in results if result is not None]
     return types.count("torch.float64") / len(types) if types else 0.0
 
 
@@ -68,11 +67,16 @@ def unused_share(nodes: Iterable[Any]) -> float:
     with another use do not count: an output layer with the same weight uses all rows. Saved tensors
     are not read, because hooks could compute them again.
     """
-    uses = Counter(above for node in nodes for above, _ in node.next_functions)
+    uses = _count_uses(nodes)
     of_kind = {kind: [node for node in nodes if node.name() == kind] for kind in (_WEIGHT, _TABLE)}
     trained = sum(int(node.variable.numel()) for node in of_kind[_WEIGHT])
     unused = sum(_unused(one) for one in of_kind[_TABLE] if uses[one.next_functions[0][0]] == 1)
     return unused / trained if trained else 0.0
+
+
+def _count_uses(nodes: Iterable[Any]) -> Counter[Any]:
+    """Return how many nodes of a graph use the result of each node."""
+    return Counter(above for node in nodes for above, _ in node.next_functions if above is not None)
 
 
 def _unused(table: Any) -> int:
@@ -200,7 +204,7 @@ def _is_of_product(part: Any) -> bool:
 
 
 def _count_looped_weights(nodes: set[Any]) -> int:
-    uses = Counter(above for node in nodes for above, _ in node.next_functions if above is not None)
+    uses = _count_uses(nodes)
     return sum(count >= _OFTEN for node, count in uses.items() if node.name() == _WEIGHT)
 
 

@@ -178,8 +178,9 @@ class StackSamples:
 
     def _settle(self) -> None:
         held, self._held = self._held, []
+        end_ns = self._validated_ns() or 0
         for at_ns, place in held:
-            if at_ns > (self._validated_ns() or 0):
+            if at_ns > end_ns:
                 self._count(place, names.STACK_SAMPLES_BETWEEN)
 
     def _count(self, place: _Place | None, metric: Metric) -> None:
